@@ -225,7 +225,8 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
                                  .width = preview->width,
                                  .height = preview->height,
                                  .rgb = preview->rgb,
-                                 .frames = 1};
+                                 .frames = 1,
+                                 .alpha = preview->alpha};
     struct output_item item = {preview->index + 1, generation->n_images, generation->seed, 1, 0};
     struct sluice_error e = {0};
     char line[1024], name[PATH_MAX];
@@ -275,6 +276,7 @@ int generation_open(struct generation *generation, struct sluice_error *e) {
     if (!status) status = sluice_model_open(&from, &generation->model, e);
     if (!status) status = sluice_session_open(generation->model, &options, &generation->session, e);
     if (status) return status;
+    request_note_images(args, &generation->files, generation->model);
     generation->request.struct_size = sizeof generation->request;
     request_fill(&generation->request, generation->model, args, generation->seed, &generation->files);
     generation->n_frames = generation->request.frames > 1 ? generation->request.frames : 1;
@@ -337,6 +339,8 @@ static int check_outputs(const struct generation *generation, struct sluice_erro
     if (args->quality && !picture_takes_quality(pattern) && !video_takes_quality(pattern))
         message_note("warning: --quality is ignored: %s",
                      is_video ? "GIF has no quality setting" : "PNG is lossless");
+    if (!is_video && sluice_model_has_alpha(generation->model) && !picture_keeps_alpha(pattern))
+        message_note("warning: %s: JPEG has no transparency, so the image is laid over white", pattern);
     if (args->fps && !is_video && generation->n_frames == 1)
         return fail_value(e, "--fps", "an image", "a video output: a video model and --frames above 1");
     if (args->fps && !is_video) message_note("warning: --fps is ignored: the frames are written as images");

@@ -37,15 +37,15 @@ static const struct format {
     int (*read_info)(struct picture_source *source, struct sluice_error *e);
     int (*decode)(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e);
     int (*encode)(FILE *to, const char *name, const struct picture_content *content, struct sluice_error *e);
-    bool quality;                 /* true: the encoder has a quality setting */
+    bool quality, alpha;          /* the encoder has a quality setting; the format has alpha */
     int side_most, bytes_a_pixel; /* of the encoder */
 } formats[] = {
     {".png", NULL, "libpng", 0, "\x89PNG\r\n\x1a\n", 8, picture_png_read_info, picture_png_decode,
-     picture_encode_png, false, ANY_SIDE, 0},
+     picture_encode_png, false, true, ANY_SIDE, 0},
     {".jpg", ".jpeg", "libjpeg", 0, "\xff\xd8\xff", 3, picture_jpeg_read_info, picture_jpeg_decode,
-     picture_encode_jpeg, true, ANY_SIDE, 0},
+     picture_encode_jpeg, true, false, ANY_SIDE, 0},
     {".webp", NULL, "libwebp", 8, "WEBP", 4, picture_webp_read_info, picture_webp_decode, picture_encode_webp,
-     true, WEBP_SIDE, WEBP_BYTES_A_PIXEL},
+     true, true, WEBP_SIDE, WEBP_BYTES_A_PIXEL},
 };
 
 enum { N_FORMATS = sizeof formats / sizeof *formats };
@@ -227,8 +227,9 @@ static int open_source(struct picture_source *source, const char *name, struct s
 /* A decoded image to rotate or mirror by its EXIF orientation. */
 struct oriented {
     const struct picture_source *source;
-    uint8_t *rgb, *next; /* all pixels as stored; end of the rows stored so far */
-    uint8_t *row;        /* buffer for one row in displayed orientation */
+    size_t bytes;           /* per pixel: 3, or 4 with alpha */
+    uint8_t *pixels, *next; /* all pixels as stored; end of the rows stored so far */
+    uint8_t *row;           /* buffer for one row in displayed orientation */
 };
 
 /* Size as displayed: orientations 5 to 8 swap rows and columns. */
@@ -242,13 +243,13 @@ static int shown_height(const struct picture_source *source) {
 
 static uint64_t orientation_bytes(const struct picture_source *source) {
     uint64_t pixels = (uint64_t)source->width * (uint64_t)source->height;
-    return source->orientation == 1 ? 0 : 3 * (pixels + (uint64_t)shown_width(source));
+    return source->orientation == 1 ? 0 : 4 * (pixels + (uint64_t)shown_width(source));
 }
 
 static void store_row(void *to, const uint8_t *row) {
     struct oriented *t = to;
-    memcpy(t->next, row, 3 * (size_t)t->source->width);
-    t->next += 3 * (size_t)t->source->width;
+    memcpy(t->next, row, t->bytes * (size_t)t->source->width);
+    t->next += t->bytes * (size_t)t->source->width;
 }
 
 /* Passes the decoded rows on in the orientation that EXIF tag 274 gives. Source: EXIF 2.3. */
@@ -261,7 +262,8 @@ static void write_oriented(const struct oriented *t, const struct row_sink *rows
             int column = s->orientation > 4 ? y : x, row = s->orientation > 4 ? x : y;
             if (left[s->orientation]) column = s->width - 1 - column;
             if (up[s->orientation]) row = s->height - 1 - row;
-            memcpy(t->row + 3 * (size_t)x, t->rgb + 3 * ((size_t)row * (size_t)s->width + (size_t)column), 3);
+            size_t from = (size_t)row * (size_t)s->width + (size_t)column;
+            memcpy(t->row + t->bytes * (size_t)x, t->pixels + t->bytes * from, t->bytes);
         }
         rows->take(rows->to, t->row);
     }
@@ -270,13 +272,14 @@ static void write_oriented(const struct oriented *t, const struct row_sink *rows
 static int decode_oriented(struct picture_source *source, const struct row_sink *rows,
                            struct sluice_error *e) {
     if (source->orientation == 1) return formats[source->format].decode(source, rows, e);
-    struct oriented t = {.source = source, .rgb = malloc(orientation_bytes(source))};
-    if (!t.rgb) return picture_no_memory(source->name, e);
-    t.next = t.rgb;
-    t.row = t.rgb + 3 * (size_t)source->width * (size_t)source->height;
-    int status = formats[source->format].decode(source, &(struct row_sink){store_row, &t}, e);
+    struct oriented t = {
+        .source = source, .bytes = rows->rgba ? 4 : 3, .pixels = malloc(orientation_bytes(source))};
+    if (!t.pixels) return picture_no_memory(source->name, e);
+    t.next = t.pixels;
+    t.row = t.pixels + t.bytes * (size_t)source->width * (size_t)source->height;
+    int status = formats[source->format].decode(source, &(struct row_sink){store_row, &t, rows->rgba}, e);
     if (!status) write_oriented(&t, rows);
-    free(t.rgb);
+    free(t.pixels);
     return status;
 }
 
@@ -305,7 +308,7 @@ int picture_read(const struct sluice_picture *picture, const struct row_sink *ro
     unsigned known = source.notes;
     if (!status) status = decode_oriented(&source, rows, e);
     if (source.from) fclose(source.from);
-    *notes = source.notes & ~known;
+    *notes = source.notes & ~known & ~(rows->rgba ? PICTURE_TRANSPARENT : 0u);
     return status;
 }
 
@@ -352,8 +355,22 @@ bool picture_takes_quality(const char *name) {
     return format && format->quality;
 }
 
+bool picture_keeps_alpha(const char *name) {
+    const struct format *format = format_of(name);
+    return format && format->alpha;
+}
+
 int picture_unencodable(const char *name, const char *message, struct sluice_error *e) {
     return fail(e, SLUICE_OUTPUT, "cannot encode the image: %s" WHERE "%s", message, name);
+}
+
+void picture_join_row(const struct sluice_image *image, size_t y, uint8_t *to) {
+    size_t columns = (size_t)image->width;
+    const uint8_t *rgb = image->rgb + 3 * y * columns, *alpha = image->alpha + y * columns;
+    for (size_t x = 0; x < columns; x++, to += 4) {
+        memcpy(to, rgb + 3 * x, 3);
+        to[3] = alpha[x];
+    }
 }
 
 int picture_write(const char *name, const struct picture_content *content, struct sluice_error *e) {

@@ -1,8 +1,9 @@
 /* Reads and writes images: PNG of any kind, JPEG and WebP, by one file per format (picture_png.c ...).
  *
- * Images are read as 8-bit RGB: 16-bit samples are rounded to 8; grey and palettes become RGB; transparency
- * is dropped without blending, as Pillow's convert("RGB") does; an animated WebP gives its first frame;
- * colour profiles and gamma are ignored. The EXIF orientation is applied. CMYK JPEG is refused.
+ * Images are read as 8-bit RGB or RGBA: 16-bit samples are rounded to 8; grey and palettes become RGB; an
+ * image without transparency gets alpha 255; RGB drops transparency without blending, as Pillow's
+ * convert("RGB") does; an animated WebP gives its first frame; colour profiles and gamma are ignored. The
+ * EXIF orientation is applied. CMYK JPEG is refused.
  *
  * Written images carry the generation parameters as text: in PNG a text chunk `parameters`, else EXIF's
  * UserComment, as AUTOMATIC1111's web UI does. PNG and JPEG need memory for a few rows; WebP needs
@@ -26,23 +27,25 @@ enum { PICTURE_READ_SIDE_MAX = SLUICE_SIDE_MAX };
 /* Reads the header of a regular file: size of the image and memory for reading it. *picture borrows name.
  * *notes: the ignored properties that the header shows. */
 int picture_open(const char *name, struct sluice_picture *picture, unsigned *notes, struct sluice_error *e);
-/* Callback for rows of `width` RGB triples, from top to bottom. */
+/* Callback for rows of `width` RGB triples or RGBA quadruples, from top to bottom. */
 struct row_sink {
     void (*take)(void *to, const uint8_t *row);
     void *to;
+    bool rgba; /* RGBA; false: RGB */
 };
 
 /* Decodes the pixels, with the memory of picture->reading_bytes. *notes: ignored properties that the header
- * did not show. CHANGED if the file has another size than at picture_open. */
+ * did not show; as RGBA, transparency is not ignored. CHANGED if the file has another size than at
+ * picture_open. */
 int picture_read(const struct sluice_picture *picture, const struct row_sink *rows, unsigned *notes,
                  struct sluice_error *e);
 
 /* ---- writing ---- */
 
 struct picture_content {
-    const struct sluice_image *image;
-    const char *parameters; /* generation parameters as UTF-8 text; NULL: none */
-    int quality;            /* JPEG and WebP quality, 1 to 100; PNG ignores it */
+    const struct sluice_image *image; /* with alpha if image->alpha is not NULL */
+    const char *parameters;           /* generation parameters as UTF-8 text; NULL: none */
+    int quality;                      /* JPEG and WebP quality, 1 to 100; PNG ignores it */
 };
 
 enum { PICTURE_QUALITY = 90 };
@@ -54,6 +57,8 @@ int picture_check_name(const char *name, struct sluice_error *e);
 /* Bytes of memory per pixel for writing an image, by the extension of the given name. */
 int picture_write_bytes_a_pixel(const char *name);
 int picture_max_side(const char *name);
+/* False if images with the extension of the given name have no alpha (JPEG): alpha is laid over white. */
+bool picture_keeps_alpha(const char *name);
 bool picture_takes_quality(const char *name);
 
 /* Writes the image to a file, or to stdout if name is "-". Exit code 6 and no file on failure. */
@@ -87,6 +92,13 @@ int picture_webp_read_info(struct picture_source *source, struct sluice_error *e
 int picture_webp_decode(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e);
 int picture_encode_webp(FILE *to, const char *name, const struct picture_content *content,
                         struct sluice_error *e);
+
+/* Writes row y of an image with alpha as RGBA quadruples. */
+void picture_join_row(const struct sluice_image *image, size_t y, uint8_t *to);
+/* A colour over white. */
+static inline uint8_t picture_over_white(int value, int alpha) {
+    return (uint8_t)((255 * (255 - alpha) + value * alpha + 127) / 255);
+}
 
 /* Errors that the image formats share. problem: an errno. message: the text of the encoder's library. */
 int picture_unreadable(const char *name, int problem, struct sluice_error *e);

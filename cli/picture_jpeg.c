@@ -132,7 +132,7 @@ static int fill_source(struct picture_source *source, const struct jpeg *j, stru
                     source->name);
     source->width = (int)from->image_width;
     source->height = (int)from->image_height;
-    source->reading_bytes = 3 * (uint64_t)source->width + JPEG_LIBRARY_BYTES;
+    source->reading_bytes = 4 * (uint64_t)source->width + JPEG_LIBRARY_BYTES;
     /* 16-bit coefficients: of the whole image if it has several scans, else of some rows of blocks. */
     for (int i = 0; i < from->num_components; i++) {
         const jpeg_component_info *c = &from->comp_info[i];
@@ -164,12 +164,16 @@ static bool decode_rows(struct jpeg *j, FILE *file) {
     if (setjmp(j->end)) return false;
     decode_begin(j, file);
     j->from.out_color_space = JCS_RGB;
-    j->row = malloc(3 * (size_t)j->from.image_width);
+    j->row = malloc((j->rows->rgba ? 4 : 3) * (size_t)j->from.image_width);
     j->no_memory = !j->row;
     if (j->no_memory) return false;
     jpeg_start_decompress(&j->from);
     while (j->from.output_scanline < j->from.output_height) {
         jpeg_read_scanlines(&j->from, &j->row, 1);
+        for (size_t x = j->rows->rgba ? j->from.image_width : 0; x-- > 0;) {
+            memmove(j->row + 4 * x, j->row + 3 * x, 3);
+            j->row[4 * x + 3] = 255;
+        }
         j->rows->take(j->rows->to, j->row);
     }
     jpeg_finish_decompress(&j->from);
@@ -193,7 +197,8 @@ struct jpeg_encoder {
     struct jpeg_compress_struct to;
     struct jpeg_error_mgr errors;
     jmp_buf end;
-    int problem; /* errno of a failed write, or 0 */
+    int problem;  /* errno of a failed write, or 0 */
+    uint8_t *row; /* with alpha: a row over white */
     char message[JMSG_LENGTH_MAX];
 };
 
@@ -231,7 +236,10 @@ static bool encode_rows(struct jpeg_encoder *encoder, FILE *file, const struct p
     while (encoder->to.next_scanline < encoder->to.image_height) {
         const uint8_t *rgb =
             content->image->rgb + 3 * (size_t)encoder->to.next_scanline * encoder->to.image_width;
-        JSAMPROW row = (JSAMPROW)(uintptr_t)rgb; /* libjpeg only reads the row */
+        const uint8_t *alpha = content->image->alpha;
+        for (size_t i = 0, n = encoder->to.image_width; alpha && i < 3 * n; i++)
+            encoder->row[i] = picture_over_white(rgb[i], alpha[encoder->to.next_scanline * n + i / 3]);
+        JSAMPROW row = alpha ? encoder->row : (JSAMPROW)(uintptr_t)rgb; /* libjpeg only reads the row */
         jpeg_write_scanlines(&encoder->to, &row, 1);
     }
     jpeg_finish_compress(&encoder->to);
@@ -252,9 +260,15 @@ int picture_encode_jpeg(FILE *to, const char *name, const struct picture_content
     encoder.to.client_data = &encoder;
     encoder.errors.error_exit = encode_on_error;
     encoder.errors.emit_message = encode_on_message;
+    if (content->image->alpha) encoder.row = malloc(3 * (size_t)content->image->width);
+    if (content->image->alpha && !encoder.row) {
+        free(exif.at);
+        return picture_unencodable(name, "no memory", e);
+    }
     errno = 0;
     bool done = encode_rows(&encoder, to, content, &exif);
     jpeg_destroy_compress(&encoder.to);
+    free(encoder.row);
     free(exif.at);
     if (done) return SLUICE_OK;
     return encoder.problem ? fail_output(e, name, encoder.problem)

@@ -33,7 +33,8 @@ struct decoder {
     int width, height, depth, colours;
     bool interlaced;
     const struct row_sink *rows;
-    unsigned char *rgb; /* buffer of one row, or of all rows of an interlaced image */
+    size_t bytes;          /* per pixel: 3, or 4 with alpha */
+    unsigned char *pixels; /* buffer of one row, or of all rows of an interlaced image */
     bool transparent;
     long long at;      /* file position: bytes read so far */
     long long allowed; /* limit of the bytes that may still be read from the file; negative: no limit */
@@ -94,39 +95,46 @@ static bool has_palette(const struct decoder *d) {
     return d->colours == PNG_COLOR_TYPE_PALETTE;
 }
 
-/* Requests 8-bit RGB rows. Palette images keep their indices, because libpng would read beyond the palette's
- * end. */
+/* Requests 8-bit rows of RGB or RGBA. Palette images keep their indices, because libpng would read beyond the
+ * palette's end. */
 static int transform(struct decoder *d) {
     if (has_palette(d)) {
         png_set_packing(d->png);
     } else {
+        bool alpha = d->colours & PNG_COLOR_MASK_ALPHA, rgba = d->rows->rgba;
         if (d->depth < 8) png_set_expand_gray_1_2_4_to_8(d->png);
+        if (rgba && d->transparent) png_set_tRNS_to_alpha(d->png);
         if (d->depth == 16) png_set_scale_16(d->png);
-        if (d->colours & PNG_COLOR_MASK_ALPHA) png_set_strip_alpha(d->png);
+        if (alpha && !rgba) png_set_strip_alpha(d->png);
+        if (rgba && !alpha && !d->transparent) png_set_add_alpha(d->png, 255, PNG_FILLER_AFTER);
         if (!(d->colours & PNG_COLOR_MASK_COLOR)) png_set_gray_to_rgb(d->png);
     }
     int passes = png_set_interlace_handling(d->png);
     png_read_update_info(d->png, d->info);
-    size_t columns = (size_t)d->width * (has_palette(d) ? 1 : 3);
+    size_t columns = (size_t)d->width * (has_palette(d) ? 1 : d->bytes);
     if (png_get_rowbytes(d->png, d->info) != columns) png_error(d->png, "rows of another size");
     return passes;
 }
 
 static unsigned char *row_of(const struct decoder *d, int y) {
-    return d->rgb + (d->interlaced ? (size_t)y * (size_t)d->width * 3 : 0);
+    return d->pixels + (d->interlaced ? (size_t)y * (size_t)d->width * d->bytes : 0);
 }
 
-/* Replaces palette indices by RGB in place, last pixel first: the indices are the row's first third. */
+/* Replaces palette indices by colours in place, last pixel first: the indices are the row's first bytes. */
 static void expand_palette(struct decoder *d, unsigned char *row) {
     png_colorp palette = NULL;
-    int n = 0;
+    png_bytep alpha = NULL;
+    int n = 0, n_alpha = 0;
+    if (d->transparent) png_get_tRNS(d->png, d->info, &alpha, &n_alpha, NULL);
     png_get_PLTE(d->png, d->info, &palette, &n);
     for (size_t x = (size_t)d->width; x-- > 0;) {
         if (row[x] >= n) png_error(d->png, "palette index out of range");
-        png_color colour = palette[row[x]];
-        row[3 * x] = colour.red;
-        row[3 * x + 1] = colour.green;
-        row[3 * x + 2] = colour.blue;
+        int index = row[x];
+        unsigned char *pixel = row + d->bytes * x;
+        pixel[0] = palette[index].red;
+        pixel[1] = palette[index].green;
+        pixel[2] = palette[index].blue;
+        if (d->rows->rgba) pixel[3] = index < n_alpha ? alpha[index] : 255;
     }
 }
 
@@ -193,7 +201,7 @@ static int damaged(const struct decoder *d, struct sluice_error *e) {
 }
 
 static uint64_t buffer_bytes(const struct decoder *d) {
-    return 3 * (uint64_t)d->width * (d->interlaced ? (uint64_t)d->height : 1);
+    return 4 * (uint64_t)d->width * (d->interlaced ? (uint64_t)d->height : 1);
 }
 
 /* Reads the orientation from the eXIf chunk before the image data; 1 if there is none. */
@@ -224,13 +232,14 @@ int picture_png_decode(struct picture_source *source, const struct row_sink *row
     struct decoder d = {.from = source->from, .name = source->name, .rows = rows, .allowed = -1};
     if (read_header(&d, e)) return e->code;
     rewind(d.from);
-    d.rgb = malloc(buffer_bytes(&d));
+    d.bytes = rows->rgba ? 4 : 3;
+    d.pixels = malloc(buffer_bytes(&d));
     d.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &d, decode_on_error, ignore_warning);
     d.info = d.png ? png_create_info_struct(d.png) : NULL;
-    if (!d.info || !d.rgb) snprintf(d.message, sizeof d.message, "out of memory");
-    bool done = d.info && d.rgb && decode(&d);
+    if (!d.info || !d.pixels) snprintf(d.message, sizeof d.message, "out of memory");
+    bool done = d.info && d.pixels && decode(&d);
     png_destroy_read_struct(&d.png, &d.info, NULL);
-    free(d.rgb);
+    free(d.pixels);
     if (d.transparent) source->notes |= PICTURE_TRANSPARENT;
     return done ? SLUICE_OK : damaged(&d, e);
 }
@@ -244,7 +253,8 @@ struct encoder {
     const struct sluice_image *image;
     char *latin1; /* generation parameters in Latin-1; NULL: Latin-1 cannot hold them */
     const char *utf8;
-    int problem; /* errno of a failed write, or 0 */
+    unsigned char *row; /* with alpha: a row of RGBA quadruples */
+    int problem;        /* errno of a failed write, or 0 */
     char message[160];
 };
 
@@ -287,15 +297,18 @@ static bool encode(struct encoder *encoder) {
     if (setjmp(png_jmpbuf(encoder->png))) return false;
     png_set_write_fn(encoder->png, encoder, write_bytes, flush_bytes);
     png_set_IHDR(encoder->png, encoder->info, (png_uint_32)image->width, (png_uint_32)image->height, 8,
-                 PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
-                 PNG_FILTER_TYPE_DEFAULT);
+                 image->alpha ? PNG_COLOR_TYPE_RGBA : PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
     char key[] = "parameters", *utf8 = (char *)(uintptr_t)encoder->utf8; /* libpng only reads the text */
     png_text text = {.key = key, .text = encoder->latin1 ? encoder->latin1 : utf8};
     text.compression = encoder->latin1 ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
     if (encoder->utf8) png_set_text(encoder->png, encoder->info, &text, 1);
     png_write_info(encoder->png, encoder->info);
-    for (size_t y = 0; y < (size_t)image->height; y++)
-        png_write_row(encoder->png, image->rgb + y * (size_t)image->width * 3);
+    for (size_t y = 0, columns = (size_t)image->width; y < (size_t)image->height; y++) {
+        const uint8_t *row = image->rgb + y * columns * 3;
+        if (image->alpha) picture_join_row(image, y, encoder->row);
+        png_write_row(encoder->png, image->alpha ? encoder->row : row);
+    }
     png_write_end(encoder->png, encoder->info);
     return true;
 }
@@ -306,8 +319,10 @@ int picture_encode_png(FILE *to, const char *name, const struct picture_content 
     encoder.png = png_create_write_struct(PNG_LIBPNG_VER_STRING, &encoder, encode_on_error, ignore_warning);
     encoder.info = encoder.png ? png_create_info_struct(encoder.png) : NULL;
     encoder.latin1 = content->parameters ? to_latin1(content->parameters) : NULL;
-    bool done = encoder.info && encode(&encoder);
+    if (content->image->alpha) encoder.row = malloc(4 * (size_t)content->image->width);
+    bool done = encoder.info && (encoder.row || !content->image->alpha) && encode(&encoder);
     free(encoder.latin1);
+    free(encoder.row);
     png_destroy_write_struct(&encoder.png, &encoder.info);
     if (done) return SLUICE_OK;
     if (encoder.problem) return fail_output(e, name, encoder.problem);

@@ -16,9 +16,9 @@
 
 /* ---- decoding ---- */
 
-/* Memory of decoding. Per pixel: the RGB result, libwebp's buffer for a lossy image with transparency, its
- * buffer for a lossless image. In total: libwebp's tables and rows. */
-enum { RGB_BYTES = 3, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 << 20 };
+/* Memory of decoding. Per pixel: the RGB or RGBA result, libwebp's buffer for a lossy image with
+ * transparency, its buffer for a lossless image. In total: libwebp's tables and rows. */
+enum { RESULT_BYTES = 4, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 << 20 };
 
 enum { FRAME_BYTES = 16 }; /* header of an ANMF chunk, before the frame's chunks */
 
@@ -111,7 +111,7 @@ int picture_webp_read_info(struct picture_source *source, struct sluice_error *e
     source->notes = w.notes;
     int more = !w.lossy ? EXACT_BYTES : w.notes & PICTURE_TRANSPARENT ? ALPHA_BYTES : 0;
     source->reading_bytes = (uint64_t)bytes + WEBP_LIBRARY_BYTES +
-                            (uint64_t)(RGB_BYTES + more) * (uint64_t)w.width * (uint64_t)w.height;
+                            (uint64_t)(RESULT_BYTES + more) * (uint64_t)w.width * (uint64_t)w.height;
     return SLUICE_OK;
 }
 
@@ -129,11 +129,11 @@ static uint8_t *webp_load(FILE *from, size_t *bytes) {
 }
 
 int picture_webp_decode(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e) {
-    size_t bytes, pitch = 3 * (size_t)source->width;
-    uint8_t *data = webp_load(source->from, &bytes), *rgb = malloc(pitch * (size_t)source->height);
+    size_t bytes, pitch = (rows->rgba ? 4 : 3) * (size_t)source->width;
+    uint8_t *data = webp_load(source->from, &bytes), *pixels = malloc(pitch * (size_t)source->height);
     WebPDecoderConfig config;
     VP8StatusCode why = VP8_STATUS_OUT_OF_MEMORY;
-    if (data && rgb && WebPInitDecoderConfig(&config)) why = WebPGetFeatures(data, bytes, &config.input);
+    if (data && pixels && WebPInitDecoderConfig(&config)) why = WebPGetFeatures(data, bytes, &config.input);
     /* libwebp does not notice an animation that is cut off after its first frame: the file must be as long as
      * its RIFF header says. */
     unsigned char head[8];
@@ -144,21 +144,28 @@ int picture_webp_decode(struct picture_source *source, const struct row_sink *ro
         (config.input.width != source->width || config.input.height != source->height))
         why = VP8_STATUS_BITSTREAM_ERROR;
     if (why == VP8_STATUS_OK) {
-        config.output.colorspace = MODE_RGB;
+        config.output.colorspace = rows->rgba ? MODE_RGBA : MODE_RGB;
         config.output.is_external_memory = 1;
-        config.output.u.RGBA = (WebPRGBABuffer){rgb, (int)pitch, pitch * (size_t)source->height};
+        config.output.u.RGBA = (WebPRGBABuffer){pixels, (int)pitch, pitch * (size_t)source->height};
         why = WebPDecode(data, bytes, &config);
     }
     for (size_t y = 0; why == VP8_STATUS_OK && y < (size_t)source->height; y++)
-        rows->take(rows->to, rgb + y * pitch);
+        rows->take(rows->to, pixels + y * pitch);
     free(data);
-    free(rgb);
+    free(pixels);
     return why == VP8_STATUS_OK ? SLUICE_OK : webp_damaged(source->name, why, e);
 }
 
 /* ---- encoding ---- */
 
-enum { RIFF_BYTES = 12, CHUNK_BYTES = 8, EXTENDED_BYTES = 10, HAS_EXIF = 8, EXIF_MARK_BYTES = 6 };
+enum {
+    RIFF_BYTES = 12,
+    CHUNK_BYTES = 8,
+    EXTENDED_BYTES = 10,
+    HAS_EXIF = 8,
+    HAS_ALPHA = 16,
+    EXIF_MARK_BYTES = 6
+};
 
 static unsigned char *put_little(unsigned char *to, size_t value, int n) {
     for (int i = 0; i < n; i++) *to++ = (unsigned char)(value >> 8 * i);
@@ -175,22 +182,36 @@ static bool put_bytes(FILE *to, const void *from, size_t bytes) {
 }
 
 /* Writes the file: as libwebp encoded it, or with EXIF in the extended container: RIFF header, VP8X chunk,
- * image chunk, EXIF chunk. */
+ * chunks of alpha and image, EXIF chunk. libwebp makes a VP8X chunk of its own for images with alpha. */
 static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemoryWriter *encoded_data,
                     const struct exif *exif) {
     unsigned char head[64], chunk[CHUNK_BYTES];
     if (!exif->bytes) return put_bytes(to, encoded_data->mem, encoded_data->size);
-    size_t own = encoded_data->size - RIFF_BYTES, text = exif->bytes - EXIF_MARK_BYTES;
+    bool extended = encoded_data->size > RIFF_BYTES && !memcmp(encoded_data->mem + RIFF_BYTES, "VP8X", 4);
+    size_t first = RIFF_BYTES + (extended ? CHUNK_BYTES + EXTENDED_BYTES : 0);
+    size_t own = encoded_data->size - first, text = exif->bytes - EXIF_MARK_BYTES;
     size_t all = 4 + CHUNK_BYTES + EXTENDED_BYTES + own + CHUNK_BYTES + text + (text & 1);
     unsigned char *next = put_chunk_head(head, "RIFF", all);
     memcpy(next, "WEBP", 4);
     next = put_chunk_head(next + 4, "VP8X", EXTENDED_BYTES);
-    next = put_little(next, HAS_EXIF, 4);
+    next = put_little(next, HAS_EXIF | (extended ? HAS_ALPHA : 0), 4);
     next = put_little(next, (size_t)image->width - 1, 3);
     next = put_little(next, (size_t)image->height - 1, 3);
     put_chunk_head(chunk, "EXIF", text);
-    return put_bytes(to, head, (size_t)(next - head)) && put_bytes(to, encoded_data->mem + RIFF_BYTES, own) &&
+    return put_bytes(to, head, (size_t)(next - head)) && put_bytes(to, encoded_data->mem + first, own) &&
            put_bytes(to, chunk, sizeof chunk) && put_bytes(to, exif->at + EXIF_MARK_BYTES, text + (text & 1));
+}
+
+/* Gives libwebp the pixels. With alpha it reads them from a copy as RGBA. */
+static bool webp_import(WebPPicture *picture, const struct sluice_image *image) {
+    size_t pitch = 4 * (size_t)image->width;
+    if (!image->alpha) return WebPPictureImportRGB(picture, image->rgb, 3 * image->width);
+    uint8_t *rgba = malloc(pitch * (size_t)image->height);
+    for (size_t y = 0; rgba && y < (size_t)image->height; y++) picture_join_row(image, y, rgba + y * pitch);
+    bool imported = rgba && WebPPictureImportRGBA(picture, rgba, (int)pitch);
+    if (!rgba) picture->error_code = VP8_ENC_ERROR_OUT_OF_MEMORY;
+    free(rgba);
+    return imported;
 }
 
 /* Encodes the image with libwebp. On failure picture->error_code has the reason. */
@@ -203,8 +224,7 @@ static bool webp_encode(const struct picture_content *content, WebPPicture *pict
     picture->height = content->image->height;
     picture->writer = WebPMemoryWrite;
     picture->custom_ptr = encoded_data;
-    return WebPPictureImportRGB(picture, content->image->rgb, 3 * content->image->width) &&
-           WebPEncode(&config, picture);
+    return webp_import(picture, content->image) && WebPEncode(&config, picture);
 }
 
 int picture_encode_webp(FILE *to, const char *name, const struct picture_content *content,

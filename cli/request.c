@@ -83,13 +83,23 @@ static void note_unused(const struct args *args, const char *name, unsigned note
     if (notes & PICTURE_ANIMATED) message_note("%s is animated: only the first frame is used", name);
 }
 
-/* Callback of the library: decodes an image. picture->user: struct args. */
-static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
-                     void *to, struct sluice_error *e) {
+static int decode_rows(const struct sluice_picture *picture, const struct row_sink *rows,
+                       struct sluice_error *e) {
     unsigned notes = 0;
-    int status = picture_read(picture, &(struct row_sink){take, to}, &notes, e);
+    int status = picture_read(picture, rows, &notes, e);
     note_unused(picture->user, picture->name, notes);
     return status;
+}
+
+/* Callbacks of the library: decode an image. picture->user: struct args. */
+static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                     void *to, struct sluice_error *e) {
+    return decode_rows(picture, &(struct row_sink){take, to, false}, e);
+}
+
+static int read_rgba_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                          void *to, struct sluice_error *e) {
+    return decode_rows(picture, &(struct row_sink){take, to, true}, e);
 }
 
 struct next_row {
@@ -108,24 +118,22 @@ static int read_pixels(const struct sluice_picture *picture, uint8_t *rgb, struc
     return read_rows(picture, copy_row, &(struct next_row){rgb, 3 * (size_t)picture->width}, e);
 }
 
-/* Reads the header of an image. Adds its ignored properties to *notes. */
+/* Reads the header of an image. Adds its properties to *notes. */
 static int open_image(const struct args *args, const char *name, struct sluice_picture *picture,
                       unsigned *notes, struct sluice_error *e) {
     unsigned ignored = 0;
     int status = picture_open(name, picture, &ignored, e);
     picture->read = read_pixels;
     picture->read_rows = read_rows;
+    picture->read_rgba_rows = read_rgba_rows;
     picture->user = (void *)(uintptr_t)args;
     *notes |= ignored;
     return status;
 }
 
 static int open_one(const struct args *args, const char *name, struct sluice_picture *picture,
-                    struct sluice_error *e) {
-    unsigned notes = 0;
-    int status = name ? open_image(args, name, picture, &notes, e) : SLUICE_OK;
-    note_unused(args, name, notes);
-    return status;
+                    unsigned *notes, struct sluice_error *e) {
+    return name ? open_image(args, name, picture, notes, e) : SLUICE_OK;
 }
 
 static int is_frame(const struct dirent *entry) {
@@ -159,10 +167,8 @@ static int open_control(const struct args *args, struct request_files *files, st
     }
     for (int i = 0; i < n; i++) free(entries[i]);
     free(entries);
-    unsigned notes = 0;
     for (int i = 0; i < files->n_control && !status; i++)
-        status = open_image(args, files->control_names[i], &files->control[i], &notes, e);
-    note_unused(args, args->control, notes);
+        status = open_image(args, files->control_names[i], &files->control[i], &files->control_notes, e);
     return status;
 }
 
@@ -172,15 +178,26 @@ int request_read_files(const struct args *args, struct request_files *files, str
     int status = SLUICE_OK;
     if (args->plan) status = textfile_read(args->plan, &plan, &files->plan, e);
     if (!status && args->rates) status = textfile_read(args->rates, &rates, &files->rates, e);
-    if (!status) status = open_one(args, args->init_image, &files->init, e);
-    if (!status) status = open_one(args, args->end_image, &files->end, e);
-    if (!status) status = open_one(args, args->mask, &files->mask, e);
+    if (!status) status = open_one(args, args->init_image, &files->init, &files->init_notes, e);
+    if (!status) status = open_one(args, args->end_image, &files->end, &files->end_notes, e);
+    if (!status) status = open_one(args, args->mask, &files->mask, &files->mask_notes, e);
     for (int i = 0; i < args->references.n && !status; i++) {
-        status = open_one(args, args->references.at[i], &files->references[i], e);
+        status = open_one(args, args->references.at[i], &files->references[i], &files->reference_notes[i], e);
         files->reference_list[i] = &files->references[i];
         files->n_references = i + 1;
     }
     return status || !args->control ? status : open_control(args, files, e);
+}
+
+void request_note_images(const struct args *args, const struct request_files *files,
+                         const sluice_model *model) {
+    unsigned known = sluice_model_has_alpha(model) ? PICTURE_TRANSPARENT : 0;
+    note_unused(args, args->init_image, files->init_notes & ~known);
+    note_unused(args, args->end_image, files->end_notes & ~known);
+    note_unused(args, args->mask, files->mask_notes);
+    for (int i = 0; i < files->n_references; i++)
+        note_unused(args, args->references.at[i], files->reference_notes[i] & ~known);
+    note_unused(args, args->control, files->control_notes);
 }
 
 void request_free_files(struct request_files *files) {

@@ -15,6 +15,8 @@ int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e
 struct request_files {
     char *plan, *rates;
     struct sluice_picture init, end, mask, references[STRINGS_MAX]; /* width 0: the image's flag is absent */
+    /* Properties of images, enum picture_note; of --control those of any frame. */
+    unsigned init_notes, end_notes, mask_notes, reference_notes[STRINGS_MAX], control_notes;
     const struct sluice_picture *reference_list[STRINGS_MAX];
     int n_references;
     int n_control; /* frames of the control video (--control), which VACE reads */
@@ -23,9 +25,11 @@ struct request_files {
     char **control_names;
 };
 
-/* Reads the files. Prints a note on transparency and animation of images, which are ignored. Free with
- * request_free_files, also after failure. */
+/* Reads the files. Free with request_free_files, also after failure. */
 int request_read_files(const struct args *args, struct request_files *files, struct sluice_error *e);
+/* Prints notes on transparency and animation of images that the model ignores. */
+void request_note_images(const struct args *args, const struct request_files *files,
+                         const sluice_model *model);
 void request_free_files(struct request_files *files);
 /* Fills the request with the model's defaults, then with the flags. Borrows args and files. */
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,

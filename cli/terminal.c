@@ -53,18 +53,19 @@ bool terminal_shows_pictures(void) {
     return protocol();
 }
 
-/* Shrinks by box averages of k x k pixels; drops incomplete boxes at the right and bottom edge. The caller
- * frees the rows; NULL: out of memory. */
+/* Shrinks by box averages of k x k pixels, over white if there is alpha; drops incomplete boxes at the right
+ * and bottom edge. The caller frees the rows; NULL: out of memory. */
 static uint8_t *shrink(const struct sluice_preview *preview, int k, int width, int height) {
     uint8_t *out = malloc((size_t)width * (size_t)height * 3), *to = out;
     for (int y = 0; y < height && out; y++)
         for (int x = 0; x < width; x++)
             for (int c = 0; c < 3; c++) {
                 unsigned sum = 0;
-                for (int i = 0; i < k * k; i++)
-                    sum += preview->rgb[3 * ((size_t)(y * k + i / k) * (size_t)preview->width +
-                                             (size_t)(x * k + i % k)) +
-                                        (size_t)c];
+                for (int i = 0; i < k * k; i++) {
+                    size_t at = (size_t)(y * k + i / k) * (size_t)preview->width + (size_t)(x * k + i % k);
+                    int value = preview->rgb[3 * at + (size_t)c];
+                    sum += preview->alpha ? picture_over_white(value, preview->alpha[at]) : value;
+                }
                 *to++ = (uint8_t)(sum / (unsigned)(k * k));
             }
     return out;

@@ -170,6 +170,10 @@ SLUICE_API int sluice_model_open(const struct sluice_model_options *options, slu
                                  struct sluice_error *error);
 SLUICE_API void sluice_model_close(sluice_model *model);
 
+/* True if the model makes images with alpha, and reads the alpha of init_image, end_image and references.
+ * Other models ignore alpha. */
+SLUICE_API bool sluice_model_has_alpha(const sluice_model *model);
+
 /* Describes files as the JSON of `sluice inspect`. tensors: add name, type and shape of every tensor. Missing
  * or damaged parts are no error if other parts can be read; "missing" lists them, and "complete" is false.
  * For an adapter file (in `model`, alone) the JSON holds
@@ -207,7 +211,8 @@ struct sluice_image {
     int width, height;
     const uint8_t *rgb; /* height rows of width RGB triples, packed; valid during the call */
     uint64_t seed;
-    const char *sha256; /* SHA-256 of the pixels (not of a file), hexadecimal */
+    const char *sha256; /* SHA-256 of the pixels (not of a file) as RGB triples, or as RGBA with alpha,
+                           hexadecimal */
     int frame, frames;  /* frame number 0 .. frames-1 and frames of the video; an image has 1 */
     const char *sampler, *scheduler, *prediction; /* sampling settings that were used, by the names of a
                                                      request; NULL for decoded latents */
@@ -220,6 +225,9 @@ struct sluice_image {
     const char *loras;        /* adapters and strengths, "style:0.8, turbo:1"; NULL: none */
     const char *decoder;      /* tiny decoder that was used: "taesd"; NULL: the VAE's decoder */
     double cfg_norm, cfg_until; /* limits of guidance that were used; 0 and 1: none */
+    /* Opacity, 255: opaque; height packed rows of width bytes; valid during the call. rgb is not
+     * premultiplied by alpha. NULL: the model has no alpha, every pixel is opaque. */
+    const uint8_t *alpha;
 };
 
 /* A preview of an image, made after a step. */
@@ -230,6 +238,7 @@ struct sluice_preview {
     int width, height;  /* size of the preview in pixels, often smaller than the image: see sluice_request */
     const uint8_t *rgb; /* height rows of width RGB triples, packed; valid during the call */
     uint64_t seed;
+    const uint8_t *alpha; /* as in sluice_image, or NULL */
 };
 
 enum sluice_level { SLUICE_WARNING = 1, SLUICE_INFO = 2 };
@@ -278,7 +287,14 @@ struct sluice_picture {
      * library then resamples the image without holding all rows in memory. */
     int (*read_rows)(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *error);
-    uint64_t reading_bytes; /* temporary memory in bytes that read and read_rows need; the plan counts it */
+    uint64_t reading_bytes; /* temporary memory in bytes that the callbacks need; the plan counts it */
+    /* Opacity of `rgb`: height packed rows of width bytes, 255: opaque; NULL: every pixel is opaque. rgb is
+     * not premultiplied by alpha. Only models with alpha read it (sluice_model_has_alpha). */
+    const uint8_t *alpha;
+    /* Optional callback, in addition to read, for a picture with alpha: as read_rows, with rows of RGBA
+     * quadruples. Models with alpha call it instead of read and read_rows. */
+    int (*read_rgba_rows)(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+                          void *to, struct sluice_error *error);
 };
 
 /* An adapter (LoRA) and its strength. */

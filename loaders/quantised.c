@@ -229,8 +229,8 @@ static enum status check_i4_form(const struct pairing *p, struct error *e) {
     int64_t group = p->form->group ? p->form->group : ROTATION_COLUMNS;
     if (values != I4_GROUP || group != ROTATION_COLUMNS)
         return fail(e, UNSUPPORTED, p, w,
-                    "has unsupported groups" FOUND "group_size %" PRId64 ", convrot_groupsize %" PRId64 EXPECTED
-                    "group_size 16, convrot_groupsize 256",
+                    "has unsupported groups" FOUND "group_size %" PRId64
+                    ", convrot_groupsize %" PRId64 EXPECTED "group_size 16, convrot_groupsize 256",
                     values, group);
     if (correction)
         return fail(e, UNSUPPORTED, p, correction,
@@ -256,8 +256,7 @@ static enum status pair_i4(struct pairing *p, struct error *e) {
     w->dtype = DTYPE_I4_ROT256;
     w->dim[1] *= 2;
     if (check_i4_scales(p, groups, w->dim[0], w->dim[1] / I4_GROUP, e) != OK ||
-        check_i4_scales(p, rows, w->dim[0], 0, e) != OK ||
-        check_i4_scales(p, levels, I4_LEVELS, 0, e) != OK)
+        check_i4_scales(p, rows, w->dim[0], 0, e) != OK || check_i4_scales(p, levels, I4_LEVELS, 0, e) != OK)
         return e->code;
     take_scales(p, levels, 0);
     take_scales(p, rows, 1);

@@ -8,11 +8,11 @@
  * other layers are part of the norm before them.
  *
  * w4a8 (files ..._w4a8; comfy-kitchen 0.2.40, tensor/w4a8_int8.py and backends/eager/w4a8_int8.py): format
- * "asym_w4a8_int8", group_size 16, convrot_groupsize 256. LAYER.weight I8 [rows, columns / 2], two codes a byte,
- * the even column in the low half; weight_s_rel F8_E4M3 or U8 [rows, columns / 16]; weight_s_channel F32 [rows];
- * weight_codebook F32 [16]. code8 = clamp(round(codebook[code] * s_rel), -127, 127); weight = code8 * s_channel,
- * rotated back in groups of 256 columns (ConvRot). ComfyUI quantises the input of these layers to int8. Here
- * that is --precision int8; other precisions multiply by the decoded weight. */
+ * "asym_w4a8_int8", group_size 16, convrot_groupsize 256. LAYER.weight I8 [rows, columns / 2], two codes a
+ * byte, the even column in the low half; weight_s_rel F8_E4M3 or U8 [rows, columns / 16]; weight_s_channel
+ * F32 [rows]; weight_codebook F32 [16]. code8 = clamp(round(codebook[code] * s_rel), -127, 127); weight =
+ * code8 * s_channel, rotated back in groups of 256 columns (ConvRot). ComfyUI quantises the input of these
+ * layers to int8. Here that is --precision int8; other precisions multiply by the decoded weight. */
 #ifndef SLUICE_LOADERS_QUANTISED_H
 #define SLUICE_LOADERS_QUANTISED_H
 

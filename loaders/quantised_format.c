@@ -71,8 +71,7 @@ static enum status take_rotation(const struct described *at, const json_t *json,
                     "names an unsupported format" FOUND "%s with convrot" EXPECTED
                     "convrot of int8_tensorwise alone",
                     form->name);
-    if (form->kind == QUANTISED_W4A8 &&
-        take_number(at, json, "group_size", &form->scaled_values, e) != OK)
+    if (form->kind == QUANTISED_W4A8 && take_number(at, json, "group_size", &form->scaled_values, e) != OK)
         return e->code;
     return take_number(at, json, "convrot_groupsize", &form->group, e);
 }
@@ -217,7 +216,8 @@ const char *quantised_format_text(enum dtype dtype) {
         [DTYPE_NVFP4_TILED] = "{\"format\": \"nvfp4\"}",
         [DTYPE_MXFP8_TILED] = "{\"format\": \"mxfp8\"}",
         [DTYPE_NVFP4_AWQ] = "{\"format\": \"nvfp4\"}",
-        [DTYPE_I4_ROT256] = "{\"format\": \"asym_w4a8_int8\", \"group_size\": 16, \"convrot_groupsize\": 256}",
+        [DTYPE_I4_ROT256] =
+            "{\"format\": \"asym_w4a8_int8\", \"group_size\": 16, \"convrot_groupsize\": 256}",
         [DTYPE_I8_ROT16] = ROTATED_FORM("16"),
         [DTYPE_I8_ROT64] = ROTATED_FORM("64"),
         [DTYPE_I8_ROT256] = ROTATED_FORM("256"),

@@ -31,6 +31,9 @@ enum {
     THREE_DIM,
 };
 
+/* Epsilon of the norms of queries and keys: the default of diffusers' Attention. Other programs use 1e-6. */
+static const float anima_head_eps = 1e-5F;
+
 enum { ANIMA_PARTS = 3, ANIMA_AXES = 3, MASK_COLUMNS = MMDIT_PATCH * MMDIT_PATCH };
 
 struct anima_settings {
@@ -211,7 +214,7 @@ static void anima_forward_text_kv(struct context *x, const void *weights, const 
     struct tensor k = anima_text_rows(state->keys, scope), heads = context_unrounded(x, k);
     if (!scope->number) anima_fill_rope(x, scope);
     op_linear(x, heads, scope->lane->text, w->k, (struct epilogue){0});
-    op_rms_norm(x, k, heads, w->k_norm, mmdit_norm_eps, (struct modulation){0});
+    op_rms_norm(x, k, heads, w->k_norm, anima_head_eps, (struct modulation){0});
     op_linear(x, anima_text_rows(state->values, scope), scope->lane->text, w->v, (struct epilogue){0});
 }
 
@@ -230,7 +233,7 @@ static void anima_project_heads(struct context *x, struct tensor out, struct ten
                                 struct tensor norm, struct tensor rope) {
     uint64_t mark = x->scratch->used;
     struct rotation rotation = {
-        .heads = out.dim[1] / norm.dim[0], .pairs = ROPE_HALVES, .norm = norm, .eps = mmdit_norm_eps};
+        .heads = out.dim[1] / norm.dim[0], .pairs = ROPE_HALVES, .norm = norm, .eps = anima_head_eps};
     struct tensor heads = context_unrounded(x, out);
     op_linear(x, heads, n, weight, (struct epilogue){0});
     op_rope(x, out, heads, rope, rotation);
@@ -262,7 +265,7 @@ static void anima_cross_attend(struct context *x, const struct layer_weights *w,
     struct tensor heads = context_unrounded(x, q);
     op_layer_norm(x, n, tokens, anima_affine(modulation, dim), mmdit_norm_eps);
     op_linear(x, heads, n, w->cross_q, (struct epilogue){0});
-    op_rms_norm(x, q, heads, w->cross_q_norm, mmdit_norm_eps, (struct modulation){0});
+    op_rms_norm(x, q, heads, w->cross_q_norm, anima_head_eps, (struct modulation){0});
     op_attention(x, q, q, anima_text_rows(state->keys, scope), anima_text_rows(state->values, scope),
                  anima_heads(q, w->cross_q_norm));
     op_linear(x, tokens, q, w->cross_out,
@@ -516,7 +519,7 @@ static const struct hf_source anima_files[] = {
     {"circlestone-labs/Anima", "--diffusion-model", "anima-base-v1.0.safetensors", 4180},
     {"circlestone-labs/Anima", "--llm", "qwen_3_06b_base.safetensors", 0},
     {"circlestone-labs/Anima", "--vae", "qwen_image_vae.safetensors", 254},
-    {"madebyollin/taew2_1", "--taesd", NULL, 0},
+    {"lightx2v/Autoencoders", "--taesd", "taew2_1.safetensors", 0},
     {0},
 };
 

@@ -18,6 +18,7 @@
     FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
     FAMILY(chroma) RECIPE(chroma) RECIPE(chroma_flash) RECIPE(chroma_base)                                   \
     FAMILY(ovis_image) RECIPE(ovis_image)                                                                    \
+    FAMILY(krea2) RECIPE(krea2) RECIPE(krea2_turbo)                                                          \
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
         RECIPE(qwen_image_edit_2511)                                                                         \
@@ -60,7 +61,10 @@ struct image_prompt {
 /* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
-    const char *empty;                            /* text that replaces an empty prompt; NULL: none */
+    /* Not 0: template_after, of this many tokens with the published tokenizer, is tokenised separately; the
+     * text before it is truncated to tokens_max minus this number. */
+    int template_after_tokens;
+    const char *empty;     /* text that replaces an empty prompt; NULL: none */
     const char *deleted;   /* text that is deleted from prompts, such as Mistral's image token; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
@@ -331,6 +335,7 @@ struct recipe_denoising {
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
+    bool keeps_shift_line; /* scheduler_config.json does not replace shift_line, which the pipeline sets */
     double shift_terminal; /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
     guidance_rule *guide;
     bool cfg_needs_negative; /* without a negative prompt there is no classifier-free guidance, at any

@@ -45,7 +45,8 @@ enum dtype {
      * in tiles of 128 rows by 4 blocks. */
     DTYPE_NVFP4_TILED, /* two E2M1 values a byte, the first in the high half; one E4M3 scale per 16 values */
     DTYPE_MXFP8_TILED, /* E4M3 values; one E8M0 scale per 32 values */
-    /* NVFP4_TILED whose columns have BF16 factors (ComfyUI's nvfp4 with AWQ's pre_quant_scale): value = number
+    /* NVFP4_TILED whose columns have BF16 factors (ComfyUI's nvfp4 with AWQ's pre_quant_scale): value =
+     * number
      * * block scale * tensor scale * factor of the column. tensor.scales: the factors, then the tiles. */
     DTYPE_NVFP4_AWQ,
     /* I8 of ComfyUI's safetensors files with rotated columns (ConvRot): each group of columns of a row w is
@@ -74,8 +75,8 @@ int64_t dtype_bytes(enum dtype dtype, int64_t n);
 bool dtype_is_weight(enum dtype dtype);
 /* True if values of this type need scales or blocks to be decoded. */
 bool dtype_is_quantised(enum dtype dtype);
-/* Number of values that share a block scale in tiles in tensor.scales; 0 if tensor.scales has no block scales for this
- * type. */
+/* Number of values that share a block scale in tiles in tensor.scales; 0 if tensor.scales has no block scales
+ * for this type. */
 int dtype_tiled_values(enum dtype dtype);
 /* True if a matrix of this type can have an f32 scale per row in tensor.scales. */
 bool dtype_scales_rows(enum dtype dtype);
@@ -92,7 +93,7 @@ struct tensor {
     const void *scales;
     int32_t scale_row;  /* row of `scales` that belongs to row 0 of the tensor */
     int32_t scale_rows; /* number of rows that `scales` holds: I4_ROT256 needs it to find the group scales */
-    float scale;       /* factor of the whole tensor, multiplied with block, row or tile scales */
+    float scale;        /* factor of the whole tensor, multiplied with block, row or tile scales */
     enum dtype dtype;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];

@@ -15,13 +15,14 @@ enum { INPUTS_MAX = 256 };
 /* Returns the path of an input file, or of the component that --part names in a pipeline's folder; the
  * caller frees the path. Returns NULL after an error. */
 static char *input_path(struct conversion *c, const char *path, struct error *e) {
-    char *pipeline = path_join(c->sys, path, "model_index.json");
-    bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);
-    if (!pipeline) {
-        error_set(e, MEMORY, "no memory for a path");
-        return NULL;
+    static const char *const indexes[] = {"model_index.json", "modular_model_index.json"};
+    bool is_pipeline = false;
+    for (size_t i = 0; i < sizeof indexes / sizeof *indexes && path_is_folder(path) && !is_pipeline; i++) {
+        char *pipeline = path_existing(c->sys, path, indexes[i], e);
+        is_pipeline = pipeline != NULL;
+        c->sys->release(c->sys, pipeline);
     }
-    c->sys->release(c->sys, pipeline);
+    if (e->code != OK) return NULL;
     if (!is_pipeline) return path_copy(c->sys, path, e);
     char *part = c->options->part ? path_existing(c->sys, path, c->options->part, e) : NULL;
     if (part || e->code != OK) return part;

@@ -16,7 +16,7 @@ static enum status control_video_read(const struct job *job, int32_t i, struct s
     struct tensor rgb = job->layout.control_rgb;
     copy_sized(picture, sizeof *picture, job->request.control[i]);
     if (!picture->rgb || fit_changes(&job->pictures.control_fitting)) {
-        fit_read(job->sys, picture, &job->pictures.control_fitting, rgb.data, e);
+        fit_read(job->sys, picture, &job->pictures.control_fitting, rgb.data, NULL, e);
         picture->rgb = rgb.data;
     }
     picture->width = job->request.width;

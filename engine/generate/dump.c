@@ -101,7 +101,7 @@ enum status dump_run_start(const struct job *job, struct error *e) {
 enum status dump_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
                               struct error *e) {
     char *path = dump_path(sys, folder, name, e);
-    int32_t dim[4] = {1, 3, picture.dim[0], picture.dim[1]};
+    int32_t dim[4] = {1, picture.dim[2], picture.dim[0], picture.dim[1]};
     struct named_tensor tensor = {name, tensor_make(NULL, DTYPE_F32, 4, dim)};
     struct stream stream = {.tensors = &picture};
     const struct safetensors_content content = {.tensors = &tensor, .n_tensors = 1};

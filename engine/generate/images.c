@@ -1,6 +1,7 @@
 #include "engine/generate/images.h"
 
 #include "engine/generate/dump.h"
+#include "engine/job/layout.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>
@@ -29,6 +30,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
     if (!frame) sha256_init(&r->frames);
     sha256_update(&r->frames, (size_t)tensor_bytes(&rgb), rgb.data);
     if (last) sha256_end(&r->frames, report->image_sha256[image]);
+    layout_split_alpha(&job->layout);
     const struct component *tiny = job_tiny_decoder(job);
     struct sluice_image out = {
         .struct_size = sizeof out,
@@ -52,6 +54,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
         .cfg_norm = job->settings.decode_only ? 0 : job->request.cfg_norm,
         .cfg_until = job->settings.decode_only ? 1 : job->request.cfg_until,
         .decoder = tiny ? tiny->family->name : NULL,
+        .alpha = job->layout.alpha.data,
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;

@@ -38,7 +38,7 @@ void preview_capture(const struct job *job, int image, int i_call, const float *
     frame_conditioning_put_clean(job, l->denoised);
 }
 
-static void emit_rgb(const struct running *r, int image, int step, struct tensor rgb) {
+static void emit_rgb(const struct running *r, int image, int step, struct tensor rgb, struct tensor alpha) {
     struct sluice_preview out = {.struct_size = sizeof out,
                                  .index = image,
                                  .step = step + 1,
@@ -46,7 +46,8 @@ static void emit_rgb(const struct running *r, int image, int step, struct tensor
                                  .width = rgb.dim[1],
                                  .height = rgb.dim[0],
                                  .rgb = rgb.data,
-                                 .seed = r->job->request.seed + (uint64_t)image};
+                                 .seed = r->job->request.seed + (uint64_t)image,
+                                 .alpha = alpha.data};
     r->options->on_preview(r->options->user, &out);
 }
 
@@ -68,9 +69,9 @@ static enum status decode_evaluation_ended(void *user, const struct visit *visit
     return e->code;
 }
 
-/* Decodes one latent frame [C, Y, X] to *rgb [Y, X, 3] U8. Channel planes may be any distance apart in
- * memory. The device must be idle. layout_release(job->preview_job) frees the memory of *rgb, also after
- * failure. */
+/* Decodes one latent frame [C, Y, X] to *rgb [Y, X, 3] U8 and to the layout's alpha. Channel planes may be
+ * any distance apart in memory. The device must be idle. layout_release(job->preview_job) frees the memory of
+ * *rgb, also after failure. */
 static enum status decode_frame(struct running *r, struct tensor frame, struct tensor *rgb, struct error *e) {
     struct job *inner = r->job->preview_job;
     struct run_hooks hooks = {.user = r,
@@ -93,7 +94,8 @@ static enum status decode_frame(struct running *r, struct tensor frame, struct t
     if (e->code != OK) return e->code;
     *rgb = l->rgb;
     op_image_to_rgb(&x, l->rgb, tensor_reshape(l->picture, 3, l->rgb.dim));
-    return device_wait(inner->device, &stalled, e);
+    if (device_wait(inner->device, &stalled, e) == OK) layout_split_alpha(l);
+    return e->code;
 }
 
 enum status preview_emit(struct running *r, int image, int step, struct error *e) {
@@ -106,7 +108,7 @@ enum status preview_emit(struct running *r, int image, int step, struct error *e
         char line[1024];
         if (decode_frame(r, latent_frame(l->denoised, job->latents.n_reference_frames), &rgb, e) == OK &&
             check_finite(job->preview_job->layout.picture, "a preview", "denoise", step, e) == OK)
-            emit_rgb(r, image, step, rgb);
+            emit_rgb(r, image, step, rgb, job->preview_job->layout.alpha);
         layout_release(job->preview_job);
         if (e->code != MEMORY && e->code != NONFINITE) return e->code;
         /* Turns previews off for the rest of the run, for example after an error; the run goes on. */
@@ -125,6 +127,6 @@ enum status preview_emit(struct running *r, int image, int step, struct error *e
                     (float *)latent.data + (job->latents.n_reference_frames + i) * frame,
                     latent.dim[1] * frame, Y, X,
                     (uint8_t *)rgb.data + i / columns * Y * row_bytes + i % columns * X * 3, row_bytes);
-    emit_rgb(r, image, step, rgb);
+    emit_rgb(r, image, step, rgb, (struct tensor){0});
     return OK;
 }

@@ -240,8 +240,9 @@ struct layout {
     struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
     struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
     struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */
-    struct tensor picture;     /* decoded frames of a chunk [N, Y, X, 3] F32 */
-    struct tensor rgb;         /* one decoded frame [Y, X, 3] U8 */
+    struct tensor picture;     /* decoded frames of a chunk [N, Y, X, C] F32; C: 3, or 4 with alpha */
+    struct tensor rgb;         /* one decoded frame [Y, X, C] U8; layout_split_alpha leaves packed RGB */
+    struct tensor alpha;       /* alpha of that frame [Y, X] U8; rank 0: the model has no alpha */
     struct encoded_tensors encoded[ENCODED_MAX];
 };
 

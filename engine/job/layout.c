@@ -189,11 +189,13 @@ static int32_t encoded_frames(const struct job *job, const struct encoded *encod
 static void make_encoded(const struct job *job, struct layout *l, int i, struct tensor pictures,
                          struct tensor moments, struct arena *arena, bool *ok) {
     const struct encoded *encoded = &job->pictures.encoded[i];
-    const struct component *c = model_decoder(job->model);
+    const struct component *c = model_decoder(job->model), *reader = &job->model->component[encoded->slot];
     struct encoded_tensors *t = &l->encoded[i];
     int32_t Y = encoded->size.height, X = encoded->size.width, factor = c->pixel_factor;
     int32_t latent[4] = {c->latent_channels, 1, Y / factor, X / factor};
-    t->picture = tensor_make(pictures.data, DTYPE_F32, 4, (int32_t[]){encoded_frames(job, encoded), Y, X, 3});
+    t->picture =
+        tensor_make(pictures.data, DTYPE_F32, 4,
+                    (int32_t[]){encoded_frames(job, encoded), Y, X, component_picture_channels(reader)});
     if (encoded->kind == ENCODED_VISION) {
         /* If the denoiser reads the vision encoder's output, the token rows of all pictures are stacked in
          * one tensor. */
@@ -223,7 +225,9 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
     const struct component *c = model_decoder(job->model);
     int32_t factor = c->pixel_factor;
     int32_t picture[4] = {chunk_frames(job->latents.chunks, job->latents.n_chunks), job->latents.Y * factor,
-                          job->latents.X * factor, 3};
+                          job->latents.X * factor,
+                          component_picture_channels(&job->model->component[job->settings.decoder_slot])};
+    int32_t most_channels = component_picture_channels(c);
     int64_t pixels = job->request.no_decode ? 0 : (int64_t)picture[0] * picture[1] * picture[2];
     int64_t most = 0, latents = 0;
     for (int i = 0; i < job->pictures.n_encoded; i++) {
@@ -236,13 +240,14 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
     }
     if (pixels > most) most = pixels;
     struct tensor all = {0}, moments = {0};
-    if (most) all = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)most, 3}, ok);
+    if (most) all = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)most, most_channels}, ok);
     if (latents)
         moments =
             arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){(int32_t)latents, 2 * c->latent_channels}, ok);
     if (pixels) {
         l->picture = tensor_make(all.data, DTYPE_F32, 4, picture);
         l->rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
+        if (picture[3] == RGBA) l->alpha = arena_tensor(arena, DTYPE_U8, 2, picture + 1, ok);
     }
     if (job->request.n_control) l->control_rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
     for (int i = 0; i < job->pictures.n_encoded; i++) make_encoded(job, l, i, all, moments, arena, ok);
@@ -293,6 +298,16 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
         l->preview = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){rows * size->Y, columns * size->X, 3}, ok);
     }
     make_pictures(job, l, arena, ok);
+}
+
+void layout_split_alpha(const struct layout *layout) {
+    uint8_t *rgb = layout->rgb.data, *alpha = layout->alpha.data;
+    int64_t pixels = alpha ? tensor_elements(&layout->alpha) : 0;
+    const uint8_t *from = rgb;
+    for (int64_t i = 0; i < pixels; i++, from += RGBA, rgb += 3) {
+        alpha[i] = from[3];
+        memmove(rgb, from, 3);
+    }
 }
 
 static struct stage *add_stage(const struct job *job, struct layout *l, const struct stage_kind *kind,

@@ -15,6 +15,8 @@ void layout_close(struct sys *sys, struct layout *layout);
 
 /* Allocates the inter-stage buffers of job->layout. Fails with MEMORY. */
 enum status layout_allocate(struct job *job, struct error *e);
+/* Moves the alpha of layout.rgb to layout.alpha, if there is one; layout.rgb then begins with packed RGB. */
+void layout_split_alpha(const struct layout *layout);
 /* Frees the inter-stage buffers before the job is closed. layout_allocate can be called again. */
 void layout_release(struct job *job);
 

@@ -102,8 +102,12 @@ static struct picture_size input_size(const struct job *job, int i) {
 }
 
 static void fit_picture(struct job *job, int i, struct fitting fitting) {
+    const struct sluice_picture *input = &job->pictures.input[i];
+    bool has_alpha = i != PICTURE_MASK && component_picture_channels(model_decoder(job->model)) == RGBA;
+    fitting.part.alpha = has_alpha && (input->rgb ? input->alpha : (const void *)input->read_rgba_rows);
     job->pictures.fitting[i] = fitting;
-    job->pictures.fitted[i] = job->pictures.input[i];
+    job->pictures.fitted[i] = *input;
+    if (!fitting.part.alpha) job->pictures.fitted[i].alpha = NULL;
     job->pictures.fitted[i].width = fitting.size.width;
     job->pictures.fitted[i].height = fitting.size.height;
     if (fit_changes(&job->pictures.fitting[i])) job->pictures.fitted[i].rgb = NULL;
@@ -197,7 +201,8 @@ uint64_t pictures_reading_bytes(const struct job *job) {
         const struct encoded *encoded = &job->pictures.encoded[i];
         const struct sluice_picture *source = pictures_fitted(job, encoded);
         struct picture_part part = {.by = TORCH_BICUBIC, .whole = encoded->size, .size = encoded->size};
-        uint64_t bytes = resample_bytes((struct picture_size){source->width, source->height}, &part);
+        uint64_t bytes = resample_bytes((struct picture_size){source->width, source->height}, &part) +
+                         3 * (uint64_t)source->width;
         if (pictures_resizes(job, encoded) && bytes > most) most = bytes;
     }
     return most;
@@ -219,11 +224,14 @@ enum status pictures_read(struct job *job, struct error *e) {
     for (int i = 0; i < PICTURES_MAX && e->code == OK; i++) {
         struct sluice_picture *p = &job->pictures.fitted[i];
         if (!p->width || p->rgb) continue;
-        job->pictures.pixels[i] =
-            job->sys->alloc(job->sys, LINE_HOST, (size_t)p->width * (size_t)p->height * 3);
-        if (!job->pictures.pixels[i]) return error_set(e, MEMORY, "no memory for a picture");
-        fit_read(job->sys, &job->pictures.input[i], &job->pictures.fitting[i], job->pictures.pixels[i], e);
-        p->rgb = job->pictures.pixels[i];
+        const struct fitting *fitting = &job->pictures.fitting[i];
+        size_t pixels = (size_t)p->width * (size_t)p->height;
+        uint8_t *rgb = job->sys->alloc(job->sys, LINE_HOST, pixels * (fitting->part.alpha ? RGBA : 3));
+        if (!rgb) return error_set(e, MEMORY, "no memory for a picture");
+        job->pictures.pixels[i] = rgb;
+        fit_read(job->sys, &job->pictures.input[i], fitting, rgb, rgb + 3 * pixels, e);
+        p->rgb = rgb;
+        if (fitting->part.alpha) p->alpha = rgb + 3 * pixels;
     }
     return e->code;
 }

@@ -25,9 +25,10 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     }
     for (int i = 0; i < PICTURES_MAX; i++) {
         const struct sluice_picture *unfitted = &job->pictures.input[i], *used = &job->pictures.fitted[i];
-        pictures += (uint64_t)used->width * (uint64_t)used->height * 3;
+        int bytes = job->pictures.fitting[i].part.alpha ? RGBA : 3;
+        pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
         if (i < PICTURE_VISION && unfitted->rgb && !used->rgb)
-            pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * 3;
+            pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
     }
     pictures += pictures_control_bytes(job);
     return align_up(

@@ -226,10 +226,18 @@ static const struct {
     const char *tokenizer; /* kind of the encoder's tokenizer; NULL: any */
     const char *folder, *prefix;
 } of_encoders[] = {
-    {NULL, "text_encoder", "text_encoder."}, {NULL, "text_encoder", "lora_te_"},
-    {NULL, "text_encoder", "lora_te1_"},     {NULL, "text_encoder_2", "text_encoder_2."},
-    {NULL, "text_encoder_2", "lora_te2_"},   {NULL, "text_encoder_3", "text_encoder_3."},
-    {NULL, "text_encoder_3", "lora_te3_"},   {"unigram", "text_encoder_2", "lora_te3_"},
+    {NULL, "text_encoder", "text_encoder."},
+    {NULL, "text_encoder", "lora_te_"},
+    {NULL, "text_encoder", "lora_te1_"},
+    {NULL, "text_encoder_2", "text_encoder_2."},
+    {NULL, "text_encoder_2", "lora_te2_"},
+    {NULL, "text_encoder_3", "text_encoder_3."},
+    {NULL, "text_encoder_3", "lora_te3_"},
+    {"unigram", "text_encoder_2", "lora_te3_"},
+    /* Anima's text adapter, a part of the transformer for the trainers (diffusers: AnimaLoraLoaderMixin;
+       kohya: networks/lora_anima.py) */
+    {NULL, "text_conditioner", "text_conditioner."},
+    {NULL, "text_conditioner", "lora_unet_llm_adapter_"},
 };
 
 static bool begins(const char *name, const char *prefix) {

@@ -283,6 +283,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = !dynamic ? FLOW_SHIFT_FIXED : rule == FLOW_SHIFT_FIXED ? FLOW_SHIFT_BY_TOKENS : rule;
     if (m->shift_rule == FLOW_SHIFT_FLUX2) return config_expect(config, "time_shift_type", "exponential", e);
+    if (dynamic && m->recipe->denoising.keeps_shift_line) return OK;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
     if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default flow shift */
     return config_float(config, shift_key(m, config), SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,

@@ -295,16 +295,21 @@ bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes
             recipe_family(*r, FAMILY_DENOISER) == recipe_family(recipe, FAMILY_DENOISER) &&
             has_pipeline(recipe, (*r)->selection.pipelines[0]))
             other = *r;
-    if (recipe->selection.name_word)
-        snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"",
-                 recipe->name, recipe->selection.name_word);
-    else if (other)
+    const struct recipe_selection *own = &recipe->selection;
+    if (own->name_word) {
+        int n = snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"",
+                         recipe->name, own->name_word);
+        for (const char *const *alias = own->name_aliases; *alias; alias++)
+            n += snprintf(line + n, bytes - (size_t)n, " or \"%s\"", *alias);
+        if (own->name_excludes) snprintf(line + n, bytes - (size_t)n, ", and not \"%s\"", own->name_excludes);
+    }
+    if (!own->name_word && other)
         snprintf(
             line, bytes,
             "model taken for %s: the model's name lacks the word \"%s\" of %s (--steps %d --cfg-scale %g)",
             recipe->name, other->selection.name_word, other->name, other->defaults.steps,
             other->defaults.cfg_scale);
-    return recipe->selection.name_word || other;
+    return own->name_word || other;
 }
 
 bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t bytes) {

@@ -2,6 +2,7 @@
 #include "engine/pictures/fit.h"
 
 #include "engine/open/public_structs.h"
+#include "kernels/ops.h"
 
 #include <string.h>
 
@@ -64,7 +65,7 @@ static uint64_t rgb_bytes(struct picture_size size) {
 uint64_t fit_bytes(const struct sluice_picture *picture, const struct fitting *f) {
     uint64_t bytes = picture->reading_bytes;
     if (!fit_changes(f)) return bytes;
-    bool has_rows = picture->rgb || picture->read_rows;
+    bool has_rows = picture->rgb || picture->read_rows || f->part.alpha;
     return bytes + resample_bytes(f->from, &f->part) + (has_rows ? 0 : rgb_bytes(f->from));
 }
 
@@ -75,6 +76,33 @@ static void push_row(void *to, const uint8_t *row) {
 
 static void push_all_rows(struct resampling *r, const uint8_t *rgb, struct picture_size size) {
     for (size_t y = 0; y < (size_t)size.height; y++) resample_push_row(r, rgb + 3 * y * (size_t)size.width);
+}
+
+/* Pushes the rows of a picture in memory as RGBA. */
+static void push_all_rgba_rows(struct resampling *r, const struct sluice_picture *picture) {
+    const uint8_t *rgb = picture->rgb, *alpha = picture->alpha;
+    for (int y = 0; y < picture->height; y++) {
+        for (int x = 0; x < picture->width; x++, rgb += 3) {
+            memcpy(r->pixels + 4 * x, rgb, 3);
+            r->pixels[4 * x + 3] = *alpha++;
+        }
+        resample_push_row(r, r->pixels);
+    }
+}
+
+/* Destination of the rows of a picture that keeps its size. */
+struct rgba_rows {
+    uint8_t *rgb, *alpha;
+    int width;
+};
+
+/* Callback of read_rgba_rows: stores colours and alpha apart. */
+static void store_rgba_row(void *to, const uint8_t *row) {
+    struct rgba_rows *rows = to;
+    for (int x = 0; x < rows->width; x++, row += 4, rows->rgb += 3) {
+        memcpy(rows->rgb, row, 3);
+        *rows->alpha++ = row[3];
+    }
 }
 
 static enum status fit_no_memory(const struct sluice_picture *picture, struct error *e) {
@@ -99,11 +127,14 @@ static enum status read_whole_picture(struct sys *sys, const struct sluice_pictu
 static enum status read_picture_rows(struct sys *sys, const struct sluice_picture *picture,
                                      struct resampling *r, struct error *e) {
     struct sluice_error failed = {0};
-    if (picture->rgb)
+    bool alpha = r->channels == RGBA;
+    if (picture->rgb && alpha)
+        push_all_rgba_rows(r, picture);
+    else if (picture->rgb)
         push_all_rows(r, picture->rgb, (struct picture_size){picture->width, picture->height});
-    else if (!picture->read_rows)
+    else if (!alpha && !picture->read_rows)
         return read_whole_picture(sys, picture, r, e);
-    else if (picture->read_rows(picture, push_row, r, &failed))
+    else if ((alpha ? picture->read_rgba_rows : picture->read_rows)(picture, push_row, r, &failed))
         return adopt_error(&failed, e);
     if (resample_done(r)) return OK;
     return error_set(
@@ -111,14 +142,16 @@ static enum status read_picture_rows(struct sys *sys, const struct sluice_pictur
         picture->name ? picture->name : "", r->taken, picture->height);
 }
 
-/* Pads the fitted picture with copies of edge pixels: left and right of each row, then above and below. */
-static void pad(const struct fitting *f, uint8_t *to) {
-    size_t pitch = 3 * (size_t)f->size.width;
+/* Pads the fitted picture with copies of edge pixels: left and right of each row, then above and below. n:
+ * bytes per pixel. */
+static void pad(const struct fitting *f, uint8_t *to, size_t n) {
+    size_t pitch = n * (size_t)f->size.width;
     int right = f->left + f->part.size.width, bottom = f->top + f->part.size.height;
     for (int y = f->top; y < bottom; y++) {
         uint8_t *row = to + pitch * (size_t)y;
-        for (int x = 0; x < f->left; x++) memcpy(row + 3 * x, row + 3 * f->left, 3);
-        for (int x = right; x < f->size.width; x++) memcpy(row + 3 * x, row + 3 * (right - 1), 3);
+        for (int x = 0; x < f->left; x++) memcpy(row + n * (size_t)x, row + n * (size_t)f->left, n);
+        for (int x = right; x < f->size.width; x++)
+            memcpy(row + n * (size_t)x, row + n * (size_t)(right - 1), n);
     }
     for (int y = 0; y < f->size.height; y++) {
         int edge = y < f->top ? f->top : bottom - 1;
@@ -127,15 +160,27 @@ static void pad(const struct fitting *f, uint8_t *to) {
 }
 
 enum status fit_read(struct sys *sys, const struct sluice_picture *picture, const struct fitting *f,
-                     uint8_t *to, struct error *e) {
+                     uint8_t *to, uint8_t *alpha, struct error *e) {
     struct sluice_error failed = {0};
     struct resampling r;
-    size_t pitch = 3 * (size_t)f->size.width;
-    if (!fit_changes(f)) return picture->read(picture, to, &failed) ? adopt_error(&failed, e) : OK;
+    size_t columns = (size_t)f->size.width, pitch = 3 * columns;
+    if (!fit_changes(f)) {
+        struct rgba_rows rows = {to, alpha, f->size.width};
+        int status = f->part.alpha ? picture->read_rgba_rows(picture, store_rgba_row, &rows, &failed)
+                                   : picture->read(picture, to, &failed);
+        return status ? adopt_error(&failed, e) : OK;
+    }
     void *memory = sys->alloc(sys, LINE_HOST, resample_bytes(f->from, &f->part));
     if (!memory) return fit_no_memory(picture, e);
     resample_begin(&r, f->from, &f->part, memory, to + pitch * (size_t)f->top + 3 * (size_t)f->left, pitch);
-    if (read_picture_rows(sys, picture, &r, e) == OK) pad(f, to);
+    if (f->part.alpha) {
+        r.alpha = alpha + columns * (size_t)f->top + f->left;
+        r.alpha_pitch = columns;
+    }
+    if (read_picture_rows(sys, picture, &r, e) == OK) {
+        pad(f, to, 3);
+        if (f->part.alpha) pad(f, alpha, 1);
+    }
     sys->release(sys, memory);
     return e->code;
 }

@@ -48,11 +48,14 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
                        bool repainted, struct tensor out) {
     float *to = out.data;
     size_t pixels = (size_t)picture->width * (size_t)picture->height;
-    assert(out.dtype == DTYPE_F32 && tensor_elements(&out) == (int64_t)pixels * 3 && tensor_packed(&out));
+    bool alpha = out.dim[out.rank - 1] == RGBA;
+    assert(out.dtype == DTYPE_F32 && tensor_packed(&out));
+    assert(tensor_elements(&out) == (int64_t)pixels * (alpha ? RGBA : 3));
     assert(!mask || (mask->width == picture->width && mask->height == picture->height));
     for (size_t i = 0; i < pixels; i++) {
         bool visible = !mask || repaints(mask->rgb + 3 * i) == repainted;
-        for (size_t c = 3 * i; c < 3 * i + 3; c++) to[c] = visible ? signed_value(picture->rgb[c]) : 0;
+        for (size_t c = 3 * i; c < 3 * i + 3; c++) *to++ = visible ? signed_value(picture->rgb[c]) : 0;
+        if (alpha) *to++ = visible ? signed_value(picture->alpha ? picture->alpha[i] : 255) : 0;
     }
 }
 
@@ -109,8 +112,11 @@ void picture_to_vision(const struct sluice_picture *picture, const float mean[3]
     size_t pixels = (size_t)picture->width * (size_t)picture->height;
     assert(out.dtype == DTYPE_F32 && tensor_elements(&out) == (int64_t)pixels * 3 && tensor_packed(&out));
     for (int c = 0; c < 3; c++)
-        for (size_t i = (size_t)c; i < 3 * pixels; i += 3)
-            to[i] = ((float)picture->rgb[i] - mean[c] * 255) / (deviation[c] * 255);
+        for (size_t i = 0; i < pixels; i++) {
+            int value = picture->rgb[3 * i + (size_t)c];
+            if (picture->alpha) value = picture_over_white(value, picture->alpha[i]);
+            to[3 * i + (size_t)c] = ((float)value - mean[c] * 255) / (deviation[c] * 255);
+        }
 }
 
 void mask_to_channels(const struct sluice_picture *mask, int factor, struct tensor out) {

@@ -21,7 +21,8 @@ enum { PICTURE_SIDE_MAX = SLUICE_SIDE_MAX };
  * read function are both missing, with LIMIT if a side is not 1 to PICTURE_SIDE_MAX. what: names the picture
  * in messages, such as "the mask". */
 enum status picture_check(const struct sluice_picture *picture, const char *what, struct error *e);
-/* Writes a picture to out, [Y, X, 3] f32, packed, at the picture's size, with values 2 (v / 255) - 1. mask:
+/* Writes a picture to out, [Y, X, 3] or with alpha [Y, X, 4] f32, packed, at the picture's size, with values
+ * 2 (v / 255) - 1. mask:
  * NULL, or of the picture's size. repainted false: out is 0 at repainted pixels, as in the training of
  * inpainting models; true: out is 0 at all other pixels. */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
@@ -35,7 +36,8 @@ struct picture_size picture_letterbox_size(struct picture_size from, struct pict
  * as PyTorch's interpolate in f32 without antialiasing. */
 void picture_letterbox(const struct sluice_picture *picture, struct tensor out);
 
-/* Writes a vision encoder's input: (v / 255 - mean) / deviation per colour, rounded as in transformers 5. */
+/* Writes a vision encoder's input: (v / 255 - mean) / deviation per colour, rounded as in transformers 5. A
+ * picture with alpha is laid over white first, as in Pillow's paste. */
 void picture_to_vision(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
                        struct tensor out);
 

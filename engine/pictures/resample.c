@@ -6,6 +6,8 @@
  */
 #include "engine/pictures/resample.h"
 
+#include "kernels/ops.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -88,9 +90,9 @@ static uint8_t rounded(int32_t sum, int bits) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* Number of colour values per row in the vertical pass. */
+/* Number of values per row in the vertical pass. */
 static size_t row_values(const struct resampling *r) {
-    return 3 * (size_t)(r->down_first ? r->across.from : r->across.n);
+    return r->channels * (size_t)(r->down_first ? r->across.from : r->across.n);
 }
 
 /* Takes the next buffer from the caller's memory; returns NULL while buffers are only counted. */
@@ -107,6 +109,7 @@ static uint64_t lay_out(struct resampling *r, struct picture_size from, const st
     uint64_t bytes = 0;
     enum resampler by = part->by;
     *r = (struct resampling){
+        .channels = part->alpha ? RGBA : 3,
         .across = {from.width, to.width, part->x, part->size.width, by, resamplers[by].bits},
         .down = {from.height, to.height, part->y, part->size.height, by, resamplers[by].bits}};
     r->down_first = resamplers[by].vertical_first_allowed && to.height < from.height &&
@@ -120,6 +123,8 @@ static uint64_t lay_out(struct resampling *r, struct picture_size from, const st
     r->sums = take_memory(memory, &bytes, row_values(r) * sizeof *r->sums);
     r->rows = take_memory(memory, &bytes, (size_t)r->taps_down * row_values(r));
     r->row = take_memory(memory, &bytes, r->down_first ? row_values(r) : 0);
+    r->pixels = take_memory(memory, &bytes, part->alpha ? RGBA * (size_t)from.width : 0);
+    r->result = take_memory(memory, &bytes, part->alpha ? RGBA * columns : 0);
     return bytes;
 }
 
@@ -145,13 +150,14 @@ bool resample_done(const struct resampling *r) {
 }
 
 static void sum_horizontal(const struct resampling *r, const uint8_t *from, uint8_t *to) {
-    for (int x = 0; x < r->across.n; x++, to += 3) {
+    size_t n = r->channels;
+    for (int x = 0; x < r->across.n; x++, to += n) {
         const int32_t *weights = r->weights + (size_t)x * (size_t)r->taps_across;
-        const uint8_t *pixel = from + 3 * (size_t)r->windows[x].first;
-        int32_t sum[3] = {0};
-        for (int k = 0; k < r->windows[x].n; k++, pixel += 3)
-            for (int c = 0; c < 3; c++) sum[c] += pixel[c] * weights[k];
-        for (int c = 0; c < 3; c++) to[c] = rounded(sum[c], r->across.bits);
+        const uint8_t *pixel = from + n * (size_t)r->windows[x].first;
+        int32_t sum[RGBA] = {0};
+        for (int k = 0; k < r->windows[x].n; k++, pixel += n)
+            for (size_t c = 0; c < n; c++) sum[c] += pixel[c] * weights[k];
+        for (size_t c = 0; c < n; c++) to[c] = rounded(sum[c], r->across.bits);
     }
 }
 
@@ -159,9 +165,34 @@ static uint8_t *held_row(const struct resampling *r, int y) {
     return r->rows + (size_t)(y % r->taps_down) * row_values(r);
 }
 
+/* Multiplies the colours of RGBA pixels by alpha, rounded as in Pillow (rgba2rgbA). */
+static void premultiply(uint8_t *to, const uint8_t *from, int n) {
+    for (int x = 0; x < n; x++, to += RGBA, from += RGBA) {
+        for (int c = 0; c < 3; c++) to[c] = picture_scaled(from[c], from[3]);
+        to[3] = from[3];
+    }
+}
+
+/* Divides the colours of a resampled row by alpha, rounded down as in Pillow (rgbA2rgba), and stores the row.
+ */
+static void store_with_alpha(const struct resampling *r, uint8_t *to) {
+    uint8_t *alpha = r->alpha + (size_t)r->made * r->alpha_pitch;
+    const uint8_t *from = r->result;
+    for (int x = 0; x < r->across.n; x++, to += 3, from += RGBA) {
+        int a = from[3];
+        for (int c = 0; c < 3; c++) {
+            int value = a ? 255 * from[c] / a : from[c];
+            to[c] = (uint8_t)(value > 255 ? 255 : value);
+        }
+        alpha[x] = from[3];
+    }
+}
+
 /* Computes the next output row from the held rows under its kernel. */
 static void finish_row(struct resampling *r) {
-    uint8_t *to = r->to + (size_t)r->made * r->pitch, *down = r->down_first ? r->row : to;
+    bool alpha = r->channels == RGBA;
+    uint8_t *stored = r->to + (size_t)r->made * r->pitch, *to = alpha ? r->result : stored;
+    uint8_t *down = r->down_first ? r->row : to;
     size_t n = row_values(r);
     memset(r->sums, 0, n * sizeof *r->sums);
     for (int k = 0; k < r->next.n; k++) {
@@ -170,12 +201,17 @@ static void finish_row(struct resampling *r) {
     }
     for (size_t i = 0; i < n; i++) down[i] = rounded(r->sums[i], r->down.bits);
     if (r->down_first) sum_horizontal(r, r->row, to);
+    if (alpha) store_with_alpha(r, stored);
     if (++r->made < r->down.n) r->next = weights_of(r->down, r->made, r->weights_down);
 }
 
 void resample_push_row(struct resampling *r, const uint8_t *row) {
     int y = r->taken++;
     if (resample_done(r) || y >= r->down.from) return;
+    if (r->channels == RGBA) {
+        premultiply(r->pixels, row, r->across.from);
+        row = r->pixels;
+    }
     if (y >= r->next.first && r->down_first) memcpy(held_row(r, y), row, row_values(r));
     if (y >= r->next.first && !r->down_first) sum_horizontal(r, row, held_row(r, y));
     while (!resample_done(r) && y >= r->next.first + r->next.n - 1) finish_row(r);
@@ -185,15 +221,24 @@ enum status picture_resize(struct sys *sys, const struct sluice_picture *picture
                            struct picture_size size, uint8_t *to, struct error *e) {
     struct picture_size from = {picture->width, picture->height};
     struct picture_part all = {.by = by, .whole = size, .size = size};
-    uint64_t bytes = resample_bytes(from, &all);
+    size_t columns = (size_t)from.width;
+    uint64_t own = resample_bytes(from, &all), bytes = own + (picture->alpha ? 3 * columns : 0);
     struct resampling r;
-    void *memory = sys->alloc(sys, LINE_HOST, bytes);
+    char *memory = sys->alloc(sys, LINE_HOST, bytes);
     if (!memory)
         return error_set(e, MEMORY, "no memory to resize a picture" WHERE "%s" EXPECTED "%" PRIu64 " bytes",
                          picture->name ? picture->name : "", bytes);
     resample_begin(&r, from, &all, memory, to, 3 * (size_t)size.width);
-    for (size_t y = 0; y < (size_t)from.height; y++)
-        resample_push_row(&r, picture->rgb + 3 * y * (size_t)from.width);
+    for (size_t y = 0; y < (size_t)from.height; y++) {
+        const uint8_t *row = picture->rgb + 3 * y * columns;
+        if (picture->alpha) {
+            uint8_t *white = (uint8_t *)memory + own;
+            for (size_t i = 0; i < 3 * columns; i++)
+                white[i] = picture_over_white(row[i], picture->alpha[y * columns + i / 3]);
+            row = white;
+        }
+        resample_push_row(&r, row);
+    }
     sys->release(sys, memory);
     return OK;
 }

@@ -1,6 +1,6 @@
 /* Resamples pictures with the same bits as Pillow or PyTorch in training code. Input rows are pushed one by
- * one, so the whole picture is never in memory. Pure arithmetic over caller-provided memory; no files or
- * jobs. */
+ * one, so the whole picture is never in memory. Colours are premultiplied by alpha meanwhile, as in Pillow.
+ * Pure arithmetic over caller-provided memory; no files or jobs. */
 #ifndef SLUICE_PICTURES_RESAMPLE_H
 #define SLUICE_PICTURES_RESAMPLE_H
 
@@ -24,6 +24,7 @@ struct picture_part {
     struct picture_size whole;
     int x, y;
     struct picture_size size;
+    bool alpha; /* input rows are RGBA quadruples; PILLOW_LANCZOS only */
 };
 
 /* One axis of resampling from `from` input values to `to` output values, of which n from index `first` on are
@@ -42,6 +43,7 @@ struct window {
 struct resampling {
     struct direction across, down;
     bool down_first;
+    size_t channels; /* values per pixel: 3, or 4 with alpha */
     int taps_across, taps_down;
     int taken, made;
     struct window next; /* input rows under the kernel of the next output row, with weights_down as weights */
@@ -51,9 +53,25 @@ struct resampling {
     int32_t *sums;          /* accumulators of one output row */
     uint8_t *rows;          /* the last taps_down input rows; row y is at index y % taps_down */
     uint8_t *row;           /* one row after the vertical pass, before the horizontal pass */
+    /* With alpha: one input row and one output row of premultiplied RGBA. */
+    uint8_t *pixels, *result;
     uint8_t *to;
     size_t pitch;
+    uint8_t *alpha; /* with alpha: where output alpha goes, set by the caller after resample_begin */
+    size_t alpha_pitch;
 };
+
+/* value * alpha / 255, rounded to nearest as in Pillow. */
+static inline uint8_t picture_scaled(int value, int alpha) {
+    int product = value * alpha + 128;
+    return (uint8_t)((product + (product >> 8)) >> 8);
+}
+
+/* A colour over white: (255 (255 - alpha) + value alpha) / 255, rounded to nearest as in Pillow's paste. */
+static inline uint8_t picture_over_white(int value, int alpha) {
+    int sum = 255 * (255 - alpha) + value * alpha + 128;
+    return (uint8_t)((sum + (sum >> 8)) >> 8);
+}
 
 /* Temporary bytes of a resampling: a few rows and the weights. */
 uint64_t resample_bytes(struct picture_size from, const struct picture_part *part);
@@ -61,12 +79,14 @@ uint64_t resample_bytes(struct picture_size from, const struct picture_part *par
  * apart. */
 void resample_begin(struct resampling *r, struct picture_size from, const struct picture_part *part,
                     void *memory, uint8_t *to, size_t pitch);
-/* Takes the next input row of RGB triples; rows after the last are ignored. */
+/* Takes the next input row of RGB triples, with alpha of RGBA quadruples; rows after the last are ignored.
+ * With alpha the row may be r->pixels. */
 void resample_push_row(struct resampling *r, const uint8_t *row);
 bool resample_done(const struct resampling *r);
 
-/* Resizes a picture with pixels in memory to `to`: size.height packed rows of size.width RGB triples.
- * Allocates resample_bytes of LINE_HOST memory during the call; MEMORY if the allocation fails. */
+/* Resizes a picture with pixels in memory to `to`: size.height packed rows of size.width RGB triples. A
+ * picture with alpha is laid over white first. Allocates resample_bytes of LINE_HOST memory during the call,
+ * with alpha also a row of RGB triples; MEMORY if the allocation fails. */
 enum status picture_resize(struct sys *sys, const struct sluice_picture *picture, enum resampler by,
                            struct picture_size size, uint8_t *to, struct error *e);
 

@@ -116,9 +116,12 @@ static enum dtype in_smaller_blocks(enum dtype dtype) {
 
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted) {
-    enum { SMALL_TENSOR_VALUES = 1024 };
+    enum {
+        SMALL_TENSOR_VALUES = 1024,
+        VECTORS = 6
+    }; /* fewer rows: a table of vectors, such as a modulation */
     const int32_t *dim = entry->dim;
-    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] == 1) return entry->dtype;
+    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] <= VECTORS) return entry->dtype;
     if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;
     if (kind && (kind->never_quantised || kind->embedding_table)) return entry->dtype;
     if ((int64_t)dim[0] * dim[1] <= SMALL_TENSOR_VALUES) return entry->dtype;
@@ -339,6 +342,8 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
         int axis = spec->input_parts ? 1 : spec->rank - 2;
         int32_t dim[WEIGHT_RANK_MAX], whole[WEIGHT_FILE_RANK_MAX];
         int rank = file_shape(spec, pattern, dims, whole);
+        if (spec->flat && entry->rank == 1 && (int64_t)whole[0] * whole[1] == entry->dim[0])
+            rank = 1, whole[0] = entry->dim[0];
         if (check_weight(entry, fused, !fused && n_slices == 1, block, rank, whole, e) != OK) return e->code;
         for (int i = 0; i < spec->rank; i++) dim[i] = dims[spec->dim[i]];
         if (!fused) parts.n = 1, parts.at[0].first = 0, parts.at[0].rows = dim[0];

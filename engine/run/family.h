@@ -298,6 +298,11 @@ struct similar_architecture {
 enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
                                      const char *expected, struct error *e);
 
+/* Channels of the images of a VAE or vision encoder: 3, or RGBA with alpha. */
+static inline int32_t component_picture_channels(const struct component *c) {
+    return c->picture_channels ? c->picture_channels : 3;
+}
+
 /* Returns the precision in which a component of the family computes by default: the device's most exact one,
  * or f16 (f16_operands). */
 static inline enum precision family_precision(const struct family *family, const struct device *device) {

@@ -114,7 +114,7 @@ static inline struct tensor latent_frame(struct tensor latent, int32_t frame) {
     return tensor_slice_columns(rows, frame * pixels, pixels);
 }
 
-/* First frame of the lane's picture [Y, X, 3], a view. */
+/* First frame of the lane's picture [Y, X, C], a view. */
 static inline struct tensor lane_picture(const struct lane *lane) {
     return tensor_reshape(tensor_slice(lane->picture, 0, 1), 3, lane->picture.dim + 1);
 }

@@ -65,8 +65,8 @@ static inline int32_t linear_adapter_depth(const struct op *op, bool all) {
 }
 
 /* True if the weight must be converted or repacked for the product. Weights of the operand type are used in
- * place if K needs no padding. int8 products use the 8-bit codes of rotated types in place. Weights and slices of
- * their rows always start at multiples of 16 bytes. */
+ * place if K needs no padding. int8 products use the 8-bit codes of rotated types in place. Weights and
+ * slices of their rows always start at multiples of 16 bytes. */
 static inline bool linear_converts(const struct op *op) {
     const struct tensor *weight = &op->in[1];
     if (op->precision == PRECISION_INT8)

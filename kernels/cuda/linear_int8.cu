@@ -183,8 +183,8 @@ enum { DECODE_THREADS = 256 };
  *   block   DECODE_THREADS threads; no shared memory
  *   bytes   reads 0.5625 bytes and writes a byte per value
  *   bound   memory; share of peak: not measured yet */
-static __global__ void __launch_bounds__(DECODE_THREADS) decode_i4(struct rows from, int8_t *to,
-                                                                   int64_t columns) {
+static __global__ void __launch_bounds__(DECODE_THREADS)
+    decode_i4(struct rows from, int8_t *to, int64_t columns) {
     i4_row row = i4_row_of(from, blockIdx.x);
     for (int64_t i = 8 * (int64_t)threadIdx.x; i < columns; i += 8 * DECODE_THREADS) {
         uint32_t codes[2];
@@ -517,5 +517,5 @@ enum status cuda_int8_product(struct cuda *cuda, const struct int8_product *prod
 #define QUANTISE_KERNEL(D) KERNEL(quantise_rows<D>),
 #define TILE_KERNEL(rows, columns, warps_m, warps_n, stages, blocks, share)                                  \
     KERNEL(multiply_int8<int8_tile<rows, columns, warps_m, warps_n, stages, blocks>>),
-const void *const cuda_int8_kernels[] = {
-    UNROTATED_WEIGHT_TYPES(QUANTISE_KERNEL) KERNEL(decode_i4), INT8_TILES(TILE_KERNEL) NULL};
+const void *const cuda_int8_kernels[] = {UNROTATED_WEIGHT_TYPES(QUANTISE_KERNEL) KERNEL(decode_i4),
+                                         INT8_TILES(TILE_KERNEL) NULL};

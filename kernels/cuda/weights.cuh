@@ -127,8 +127,8 @@ __host__ __device__ static constexpr bool nvfp4_tiled(enum dtype dtype) {
 
 /* True for types without scales inside the block; scales, if any, are in a separate tensor. */
 __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
-    return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 ||
-           nvfp4_tiled(dtype) || dtype == DTYPE_MXFP8_TILED || rotated(dtype);
+    return dtype == DTYPE_I8 || dtype == DTYPE_F8_E4M3 || dtype == DTYPE_F8_E5M2 || nvfp4_tiled(dtype) ||
+           dtype == DTYPE_MXFP8_TILED || rotated(dtype);
 }
 
 typedef const unsigned char *block_bytes;

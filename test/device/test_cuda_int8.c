@@ -64,6 +64,7 @@ TEST(stored_types_equal_f32_values) {
     if (SMALL) skip();
     random_state = 4;
     int8_case_stored_types();
+    int8_case_packed(3, 70, 512);
 }
 
 TEST(special_rows) {

@@ -114,6 +114,7 @@ static void test_published_weight_counts(void) {
                      {"longcat_image_edit", {676550144, 7070619136, 6270668864, VAE_16}},
                      {"chroma", {t5, 8899983424, VAE_16}},
                      {"ovis_image", {1720574976, 7370449728, VAE_16}},
+                     {"krea2", {4022468096, 12820073036}},
                      {"sd15", {CLIP_L, 859520964, VAE_4}},
                      {"sd15_inpaint", {CLIP_L, 859535364, VAE_4}},
                      {"sd2", {CLIP_H, 865910724, VAE_4}},
@@ -123,6 +124,7 @@ static void test_published_weight_counts(void) {
                      {"sd35_medium", {projected_l, CLIP_G, t5, 2469663936, VAE_16}},
                      {"sd35_large", {projected_l, CLIP_G, t5, 8146280768, VAE_16}},
                      {"sd35_large_turbo", {projected_l, CLIP_G, t5, 8146280768, VAE_16}},
+                     {"anima", {596049920, 134663680, 1956405248}},
                      {"qwen_image", {676550144, 7070619136, 20430401088}}};
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         const struct recipe *const *r = recipes;
@@ -294,6 +296,11 @@ static const struct named_factor {
     {"chroma", "diffusers", "transformer.transformer_blocks.18.attn.add_q_proj.lora_B.weight", "3072x4"},
     {"ovis_image", "kohya", "lora_unet_single_blocks_26_linear1.lora_up.weight", "33792x4"},
     {"ovis_image", "diffusers", "transformer.transformer_blocks.0.ff.net.0.proj.lora_B.weight", "24576x4"},
+    {"krea2", "comfy", "diffusion_model.blocks.27.attn.wk.lora_B.weight", "1536x4"},
+    {"krea2", "diffusers", "transformer.text_fusion.refiner_blocks.1.attn.to_gate.lora_B.weight", "2560x4"},
+    {"anima", "kohya", "lora_unet_blocks_27_adaln_modulation_mlp_2.lora_up.weight", "6144x4"},
+    {"anima", "comfy", "diffusion_model.blocks.0.cross_attn.k_proj.lora_A.weight", "4x1024"},
+    {"anima", "diffusers", "transformer.transformer_blocks.5.ff.net.0.proj.lora_B.weight", "8192x4"},
     {"sdxl", "kohya", "lora_unet_input_blocks_4_1_transformer_blocks_1_attn2_to_k.lora_down.weight",
      "4x2048"},
     {"sdxl", "kohya", "lora_te2_text_model_encoder_layers_31_self_attn_q_proj.lora_up.weight", "1280x4"},

@@ -56,10 +56,13 @@ static const double F2 = 6144;                        /* Flux.2 dev: hidden size
 static const double OT = 4096 + 256;                  /* Ovis-Image: OT tokens, 256 of them text */
 static const double CR = 344, CC = 5120;              /* Chroma's approximator: CR rows, CC columns */
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */
+/* Krea 2: hidden size, width of keys, feed-forward size; as many tokens as Qwen-Image */
+static const double KC = 6144, KK = 1536, KF = 16384;
 static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan, 81 frames: WT tokens; 512 text tokens */
 /* Stable Diffusion 3: ST tokens, hidden size SC, feed-forward size SF */
 static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
+static const double AT = 4096, AC = 2048; /* Anima: image tokens, hidden size; 512 text tokens of 1024 */
 /* Qwen2.5-VL's vision encoder: VT patches; VW * VW query-key pairs within windows of at most 8x8 patches */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2;
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
@@ -76,14 +79,17 @@ TEST(flops_match_formulas) {
         {&family_chroma, CR, 2 * CR * (10 * CC * CC + CC * FC), 0, 0},
         {&family_ovis_image, OT, 2 * OT * (3 * FC * FC + 2 * FC * FF + (FC + FF) * FC), 4 * OT * OT * FC, 0},
         {&family_ovis_image, OT, 2 * OT * (4 * FC * FC + 3 * FC * FF), 4 * OT * OT * FC, 0},
+        {&family_krea2, QT, 2 * QT * (3 * KC * KC + 2 * KC * KK + 3 * KC * KF), 4 * QT * QT * KC, 0},
         {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
         {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
         {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},
         {&family_sd3, ST, 2 * ST * (4 * SC * SC + 2 * SC * SF), 4 * ST * ST * SC, 0},
+        {&family_anima, AT, 2 * AT * (6 + 8) * AC * AC, 4 * AT * (AT + 512) * AC, 0},
         {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
          0},
         {&family_mistral, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 32768) * 5120,
          4 * 512.0 * 513 / 2 * 4096, 0},
+        {&family_anima_adapter, 512, 2 * 512.0 * (8 + 8) * 1024 * 1024, 2 * 4 * 512.0 * 512 * 1024, 0},
         {&family_qwen25vl, 512, 2 * 512.0 * (2 * 3584 + 2 * 512 + 3 * 18944) * 3584,
          4 * 512.0 * 513 / 2 * 3584, 0},
         {&family_qwen25vl_vision, VT, 2 * VT * (4 * 1280 + 3 * 3420) * 1280, 4 * VW * VW * 1280, 0},

@@ -22,6 +22,8 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
+import anima.bf16
+import anima.specs
 import chroma.bf16
 import chroma.specs
 import flux.bf16
@@ -30,10 +32,14 @@ import longcat.bf16
 import longcat.specs
 import flux2.bf16
 import flux2.specs
+import krea.bf16
+import krea.specs
 import ovis.bf16
 import ovis.specs
 import qwen.bf16
 import qwen.specs
+import qwen21.bf16
+import qwen21.specs
 import reference_tensors as reference
 import sd3.bf16
 import sd3.specs
@@ -234,8 +240,11 @@ def main():
     families |= {name: chroma.bf16.family for name in chroma.specs.FORMS}
     families |= {name: flux2.bf16.family for name in flux2.specs.FORMS}
     families |= {name: ovis.bf16.family for name in ovis.specs.FORMS}
+    families |= {name: krea.bf16.family for name in krea.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
+    families |= {name: qwen21.bf16.family for name in qwen21.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
+    families |= {name: anima.bf16.family for name in anima.specs.FORMS}
     parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)

@@ -76,6 +76,8 @@ import folder
 import inputs
 import longcat.make
 import longcat.specs
+import krea.make
+import krea.specs
 import ovis.make
 import ovis.specs
 import qwen.make
@@ -199,6 +201,7 @@ def main():
     families |= {name: (ovis.specs, ovis.make.make) for name in ovis.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
+    families |= {name: (krea.specs, krea.make.make) for name in krea.specs.FORMS}
     families |= {name: (qwen21.specs, qwen21.make.make) for name in qwen21.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}

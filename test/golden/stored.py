@@ -235,16 +235,16 @@ def zimage_comfy(folder):
 
 
 # w1 to w3 have rows of 682 values, which no group size divides.
-CONVROT_TYPES = [("attention.qkv", "convrot 256 rows"), ("attention.out", "convrot 64 rows"), ("w1", "convrot 16 rows"), ("w3", "convrot 256"),
+CONVROT_TYPES = [("attention.qkv", "w4a8"), ("attention.out", "convrot 64 rows"), ("w1", "convrot 16 rows"), ("w3", "convrot 256"),
                  ("w2", "int8 rows"), ("adaLN_modulation", "convrot 64"), ("t_embedder.mlp.0", "convrot 256 rows"),
                  ("t_embedder.mlp.2", "convrot 16"), ("cap_embedder.1", "convrot 64 rows")]
-CONVROT_QWEN_TYPES = [("embed_tokens", "convrot 64 rows"), ("q_proj", "convrot 256 rows"), ("k_proj", "convrot 16 rows"), ("v_proj", "convrot 64"),
-                      ("o_proj", "convrot 256 rows"), ("mlp", "convrot 256 rows")]
+CONVROT_QWEN_TYPES = [("embed_tokens", "convrot 64 rows"), ("q_proj", "w4a8"), ("k_proj", "convrot 16 rows"), ("v_proj", "convrot 64"),
+                      ("o_proj", "nvfp4 awq"), ("mlp.down_proj", "nvfp4 awq"), ("mlp.up_proj", "w4a8"), ("mlp", "convrot 256 rows")]
 
 
 def zimage_convrot(folder):
     """Z-Image in rotated int8 (ConvRot) of all supported group sizes, with one scale or one per row; also an
-    embedding table."""
+    embedding table. Some matrices are in w4a8, or in nvfp4 with AWQ's factors of the columns."""
     pipe, transformer = zimage_pipe(), zimage_transformer(QWEN["hidden_size"])
     text = qwen3(pipe)
     values, used = write_comfy(part(folder, "diffusion_models", "zimage.safetensors"), zimage_names(transformer.state_dict()), CONVROT_TYPES,

@@ -109,6 +109,34 @@ def _rotated(weight, group, by_row):
     return stored, (values.double().reshape(len(weight), -1, group) @ h).reshape(weight.shape).float()
 
 
+def _awq(weight):
+    """nvfp4 of a weight whose columns are divided by factors, which ComfyUI multiplies into the input."""
+    generator = torch.Generator().manual_seed(weight.shape[1])
+    factors = (0.25 + 2 * torch.rand(weight.shape[1], generator=generator)).bfloat16()
+    stored, values = _nvfp4(weight / factors.float())
+    return dict(stored, pre_quant_scale=factors), values * factors.float()
+
+
+def _w4a8(weight):
+    """Rotated groups of 16 values in 16 levels, as comfy-kitchen's quantize_w4a8_int8_weight without its refinements;
+    decoded by its formula."""
+    levels = torch.from_numpy(quantised.I4_LEVELS.copy())
+    h = torch.from_numpy(quantised.hadamard(256)).double() / 16
+    turned = (weight.double().reshape(len(weight), -1, 256) @ h).reshape(weight.shape).float()
+    groups = turned.reshape(len(weight), -1, 16)
+    largest = groups.abs().amax(-1)
+    channel = largest.amax(1) / 127
+    relative = (largest / channel[:, None]).to(torch.float8_e4m3fn)
+    grid = torch.round(levels * relative.float().unsqueeze(-1)).clamp(-127, 127)
+    codes = (groups.unsqueeze(-1) / channel[:, None, None, None] - grid.unsqueeze(2)).abs().argmin(-1).to(torch.uint8)
+    codes = codes.reshape(len(weight), -1, 2)
+    packed = codes[..., 0] | codes[..., 1] << 4
+    numbers = torch.from_numpy(quantised.i4_codes(packed.numpy(), quantised.I4_LEVELS, relative.view(torch.uint8).numpy()).view(np.int8))
+    values = (numbers.double().reshape(len(weight), -1, 256) @ h).reshape(weight.shape) * channel.double()[:, None]
+    stored = dict(weight=packed.view(torch.int8), weight_s_rel=relative, weight_s_channel=channel, weight_codebook=levels)
+    return stored, values.float()
+
+
 def of_comfy(weight, name):
     """Converts an f32 weight to a ComfyUI type. Returns (tensors by name suffix, values f32, the comfy_quant entry
     or None)."""
@@ -126,5 +154,8 @@ def of_comfy(weight, name):
         _, group, *rows = name.split()
         stored, values = _rotated(weight, int(group), bool(rows))
         return stored, values, dict(format="int8_tensorwise", convrot=True, convrot_groupsize=int(group))
-    stored, values = {"nvfp4": _nvfp4, "mxfp8": _mxfp8}[name](weight)
-    return stored, values, dict(format=name)
+    if name == "w4a8":
+        stored, values = _w4a8(weight)
+        return stored, values, dict(format="asym_w4a8_int8", group_size=16, convrot_groupsize=256)
+    stored, values = {"nvfp4": _nvfp4, "mxfp8": _mxfp8, "nvfp4 awq": _awq}[name](weight)
+    return stored, values, dict(format=name.split()[0])

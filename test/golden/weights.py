@@ -140,6 +140,15 @@ QWEN_TEXT = [
     ("q_proj", 0.9, 0.5), ("k_proj", 0.9, 0.5), ("v_proj", 0.5, 0.1), ("o_proj", 0.2, 0),
     ("gate_proj", 1.0, 0), ("up_proj", 1.0, 0), ("down_proj", 0.16, 0),
 ]
+KREA2 = [
+    ("attn.norm_", 1.7, 0),
+    ("img_in", 0.3, 0.06), ("txt_in.linear_1", 0.8, 0.2), ("txt_in.linear_2", 0.5, 0.06),
+    ("time_embed.linear_1", 1.0, 0.3), ("time_embed.linear_2", 0.8, 0.3), ("time_mod_proj", 0.5, 0.3),
+    ("projector", 1.0, 0),
+    ("to_q", 0.15, 0), ("to_k", 0.15, 0), ("to_v", 0.9, 0), ("to_gate", 1.0, 0), ("to_out", 0.9, 0),
+    ("ff.gate", 1.2, 0), ("ff.up", 1.0, 0), ("ff.down", 0.7, 0),
+    ("final_layer.linear", 0.6, 0.2),
+]
 # Queries and keys are not normed.
 MISTRAL = [("q_proj", 1.0, 0), ("k_proj", 1.0, 0), *TEXT]
 QWEN_TOWER = [

@@ -61,6 +61,13 @@ void gates_begin(void) {
 #define FILLED(batch_)       FROM_PICTURE(batch_), .cfg_scale = 1, .guidance = 30, .mask = &mask
 #define REFERRING            DRAWN, .references = references, .n_references = 2
 
+/* Four steps with 1 - sigma 0, 0.05, 0.14, 0.33: the last two have no guidance. */
+const struct gate gate_zimage_base = {
+    .request = REQUEST(.steps = 4, .batch = 3, .cfg_scale = 2.5, .cfg_norm = 0.8, .cfg_until = 0.1),
+    .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 2.5, .cfg_until = 0.1, .mask = &mask),
+    .threads = 2,
+    .always = true};
+
 const struct gate gate_flux = {.request = REQUEST(DRAWN),
                                .other = REQUEST(SCHNELL(2), .guidance = 3.5, .mask = &mask),
                                .threads = 1,
@@ -123,6 +130,16 @@ const struct gate gate_ovis_image = {.request = REQUEST(GUIDED(2)),
                                      .always = true,
                                      .in_bf16 = true};
 
+const struct gate gate_krea2 = {.request = REQUEST(GUIDED(2)),
+                                .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1, .mask = &mask),
+                                .threads = 2,
+                                .always = true,
+                                .in_bf16 = true,
+                                .cuda = CUDA_BUDGETS_AND_PLANS};
+const struct gate gate_krea2_turbo = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1),
+                                      .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
+                                      .threads = 1};
+
 const struct gate gate_qwen_image = {.request = REQUEST(GUIDED(2)),
                                      .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
                                      .threads = 2,
@@ -137,6 +154,17 @@ const struct gate gate_qwen_edit_plus = {.request = REQUEST(GUIDED(2), EDITING(2
                                          .threads = 2,
                                          .always = true,
                                          .cuda = CUDA_BUDGETS_AND_PLANS};
+
+const struct gate gate_qwen_image_21 = {.request = REQUEST(GUIDED(2)),
+                                        .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                        .threads = 2,
+                                        .always = true,
+                                        .in_bf16 = true};
+const struct gate gate_qwen_image_21_ref = {.request = REQUEST(GUIDED(2), EDITING(2)),
+                                            .other =
+                                                REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1, EDITING(1)),
+                                            .threads = 2,
+                                            .cuda = CUDA_BUDGETS_AND_PLANS};
 
 /* An inpainting request with much state: PNDM keeps four history tensors per image, and the mask adds two
  * tensors on the host. */
@@ -226,6 +254,12 @@ const struct gate gate_sd35_large = {.request = REQUEST(FROM_PICTURE(2), .cfg_sc
                                      .other = REQUEST(GUIDED(2)),
                                      .threads = 2,
                                      .always = true};
+
+const struct gate gate_anima = {.request = REQUEST(GUIDED(2)),
+                                .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                .threads = 2,
+                                .always = true,
+                                .in_bf16 = true};
 
 static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,
                                                  .width = 8,

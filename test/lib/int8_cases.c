@@ -172,6 +172,43 @@ void int8_case_special_rows(void) {
         }
 }
 
+/* The value of a positive E4M3 code. */
+static float e4m3_value(unsigned char code) {
+    return code < 8 ? ldexpf(code, -9) : ldexpf((float)(8 + code % 8), code / 8 - 10);
+}
+
+void int8_case_packed(int32_t rows, int32_t outputs, int32_t inputs) {
+    enum { BEFORE = 5, LEVELS = 16, GROUP = 16, LEAST = 0x20, CODES = 0x58 };
+    int32_t all = outputs + BEFORE;
+    int64_t head = sizeof quantised_levels, groups = all * (int64_t)(inputs / GROUP);
+    case_begin();
+    struct tensor packed = tensor_make(NULL, DTYPE_I4_ROT256, SHAPE(all, inputs)),
+                  codes = tensor_make(NULL, DTYPE_I8_ROT256, SHAPE(all, inputs)), out[2];
+    unsigned char *from = operand_memory((size_t)tensor_bytes(&packed)),
+                  *scales = operand_memory((size_t)(head + all * 4 + groups)),
+                  *group = scales + head + all * 4;
+    int8_t *to = operand_memory((size_t)tensor_bytes(&codes));
+    memcpy(scales, quantised_levels, (size_t)head);
+    float *row_scales = (float *)(void *)(scales + head);
+    for (int32_t i = 0; i < all; i++) row_scales[i] = 0.01f + 0.01f * random_value();
+    for (int64_t i = 0; i < groups; i++) group[i] = (unsigned char)(LEAST + random_int(0, CODES - 1));
+    for (int64_t i = 0; i < tensor_bytes(&packed); i++) from[i] = (unsigned char)random_bits();
+    for (int64_t i = 0; i < tensor_elements(&codes); i++) {
+        float level = quantised_levels[from[i / 2] >> i % 2 * 4 & 15],
+              code = level * e4m3_value(group[i / GROUP]);
+        to[i] = (int8_t)fminf(fmaxf(rintf(code), -127), 127);
+    }
+    packed.data = from, packed.scales = scales, packed.scale = 0.7f;
+    codes.data = to, codes.scales = row_scales, codes.scale = 0.7f;
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(rows, inputs), 0, 1);
+    for (int i = 0; i < 2; i++) {
+        out[i] = tensor_random(DTYPE_F32, SHAPE(rows, outputs), 0, 1);
+        op_linear(&x, out[i], in, tensor_slice(i ? codes : packed, BEFORE, outputs), (struct epilogue){0});
+    }
+    assert_ok(&problem);
+    assert_memory_equal(out[0].data, out[1].data, (size_t)tensor_bytes(&out[0]));
+}
+
 /* Adds in . down^T . up^T of an adapter to truth [t, n], for weight rows from `first` on. */
 static void add_low_rank(double *truth, const struct tensor *in, const struct low_rank *adapter,
                          int32_t first, int32_t n) {

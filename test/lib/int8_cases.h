@@ -37,6 +37,8 @@ void int8_case_sums(int32_t rows, int32_t outputs, int32_t inputs, int group);
 double int8_case_epilogue(int32_t rows, int32_t outputs, int32_t inputs, int group, bool stored);
 /* Weights of every unrotated type give the same bits as their values in f32, in all group sizes. */
 void int8_case_stored_types(void);
+/* Weights of type I4_ROT256 give the bits of I8_ROT256 with the codes and row scales to which they decode. */
+void int8_case_packed(int32_t rows, int32_t outputs, int32_t inputs);
 /* A row of zeros gives the bias. A value that is not finite gives NaN in its row or column alone. Rows of
  * tiny and huge values have the usual error. */
 void int8_case_special_rows(void);

@@ -5,6 +5,7 @@ const struct sluice_model_options *model_options(struct model_paths *from) {
                                                    {"--high-noise-diffusion-model", from->high_noise},
                                                    {"--llm", from->llm},
                                                    {"--llm_vision", from->llm_vision},
+                                                   {"--llm_adapter", from->llm_adapter},
                                                    {"--clip_l", from->clip_l},
                                                    {"--clip_g", from->clip_g},
                                                    {"--clip_vision", from->clip_vision},

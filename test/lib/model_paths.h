@@ -4,11 +4,11 @@
 
 #include "engine/sluice.h"
 
-enum { MODEL_PATHS = 10 };
+enum { MODEL_PATHS = 11 };
 
 struct model_paths {
-    const char *model, *diffusion_model, *high_noise, *llm, *llm_vision, *clip_l, *clip_g, *clip_vision,
-        *t5xxl, *vae, *taesd, *tokenizer;
+    const char *model, *diffusion_model, *high_noise, *llm, *llm_vision, *llm_adapter, *clip_l, *clip_g,
+        *clip_vision, *t5xxl, *vae, *taesd, *tokenizer;
     const char *edit;
     bool decodes_only;
     const char *latent;

@@ -1,9 +1,9 @@
 #include "test/lib/quantised_vectors.h"
 
 const enum dtype quantised_types[N_QUANTISED] = {
-    DTYPE_I8,          DTYPE_F8_E4M3,  DTYPE_F8_E5M2,  DTYPE_Q4_0,      DTYPE_Q4_1,  DTYPE_Q5_0,
-    DTYPE_Q5_1,        DTYPE_Q8_0,     DTYPE_Q2_K,     DTYPE_Q3_K,      DTYPE_Q4_K,  DTYPE_Q5_K,
-    DTYPE_Q6_K,        DTYPE_IQ4_NL,   DTYPE_IQ4_XS,   DTYPE_MXFP4,     DTYPE_NVFP4, DTYPE_NVFP4_TILED,
+    DTYPE_I8,          DTYPE_F8_E4M3,  DTYPE_F8_E5M2,  DTYPE_Q4_0,      DTYPE_Q4_1,      DTYPE_Q5_0,
+    DTYPE_Q5_1,        DTYPE_Q8_0,     DTYPE_Q2_K,     DTYPE_Q3_K,      DTYPE_Q4_K,      DTYPE_Q5_K,
+    DTYPE_Q6_K,        DTYPE_IQ4_NL,   DTYPE_IQ4_XS,   DTYPE_MXFP4,     DTYPE_NVFP4,     DTYPE_NVFP4_TILED,
     DTYPE_MXFP8_TILED, DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256, DTYPE_NVFP4_AWQ, DTYPE_I4_ROT256,
 };
 void *(*quantised_alloc)(size_t bytes);

@@ -333,14 +333,21 @@ static struct matrix denoised(const struct synthetic_input *in, const double *x,
         z.at[i % n * SYNTHETIC_CHANNELS + i / n] = x[i] / sqrt(sigma * sigma + 1);
     struct matrix noise = predict_noise(c, z, dim, text[0], pooled[0], timestep, NULL), without = noise,
                   skipped = noise;
-    double low = r->cfg_scale_low, scale = second && low != 0 ? low : r->cfg_scale;
+    double low = r->cfg_scale_low, scale = second && low != 0 ? low : r->cfg_scale, length = 0, guided = 0;
+    /* Timesteps of steps fall evenly from 1000 to 100. */
+    if (r->cfg_until != 0 && 0.9 * step / r->steps > r->cfg_until) scale = 1;
     bool skips =
         r->n_slg_layers && scale != 1 && step > r->steps * r->slg_start && step < r->steps * r->slg_end;
     if (scale != 1) without = predict_noise(c, z, dim, text[1], pooled[1], timestep, NULL);
     if (skips) skipped = predict_noise(c, z, dim, text[0], pooled[0], timestep, r);
     for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++) {
+        length += noise.at[i] * noise.at[i];
+        guided += pow(without.at[i] + scale * (noise.at[i] - without.at[i]), 2);
+    }
+    double factor = r->cfg_norm > 0 && scale != 1 ? fmin(1, r->cfg_norm * sqrt(length / guided)) : 1;
+    for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++) {
         int at = i % n * SYNTHETIC_CHANNELS + i / n;
-        out.at[i] = x[i] - sigma * (without.at[at] + scale * (noise.at[at] - without.at[at]) +
+        out.at[i] = x[i] - sigma * (factor * (without.at[at] + scale * (noise.at[at] - without.at[at])) +
                                     r->slg_scale * (noise.at[at] - skipped.at[at]));
     }
     return out;

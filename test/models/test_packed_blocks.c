@@ -105,8 +105,7 @@ static void add_tiles(struct index_entry *entry) {
     int64_t blocks = entry->dim[1] / dtype_tiled_values(entry->dtype), tiles = (blocks + 3) / 4;
     unsigned char *to = add_section(entry, (uint64_t)((entry->dim[0] + 127) / 128 * tiles * TILE_BYTES), 128);
     for (int64_t r = 0; r < entry->dim[0]; r++)
-        for (int64_t b = 0; b < blocks; b++)
-            to[tile_place(r, b, tiles)] = tile_code(r, b);
+        for (int64_t b = 0; b < blocks; b++) to[tile_place(r, b, tiles)] = tile_code(r, b);
 }
 
 struct file_of_one_tensor {
@@ -198,12 +197,11 @@ static void check_rows(const struct file_of_one_tensor *m, const struct tensor *
 static const struct {
     enum dtype dtype;
     bool row_scales;
-} stored[] = {{DTYPE_BF16, false},        {DTYPE_F8_E4M3, false}, {DTYPE_F8_E4M3, true},
-              {DTYPE_F8_E5M2, true},      {DTYPE_I8, false},      {DTYPE_I8, true},
-              {DTYPE_Q4_0, false},        {DTYPE_Q8_0, false},    {DTYPE_Q6_K, false},
-              {DTYPE_MXFP4, false},       {DTYPE_NVFP4, false},   {DTYPE_NVFP4_TILED, false},
-              {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true},   {DTYPE_NVFP4_AWQ, false},
-              {DTYPE_I4_ROT256, true}};
+} stored[] = {
+    {DTYPE_BF16, false},        {DTYPE_F8_E4M3, false}, {DTYPE_F8_E4M3, true},    {DTYPE_F8_E5M2, true},
+    {DTYPE_I8, false},          {DTYPE_I8, true},       {DTYPE_Q4_0, false},      {DTYPE_Q8_0, false},
+    {DTYPE_Q6_K, false},        {DTYPE_MXFP4, false},   {DTYPE_NVFP4, false},     {DTYPE_NVFP4_TILED, false},
+    {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}, {DTYPE_NVFP4_AWQ, false}, {DTYPE_I4_ROT256, true}};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
 /* Row counts of three parts of a fused tensor: multiples of the 128 rows of a scale tile, fractions of a

@@ -163,6 +163,27 @@ TEST(norm_limiting_guidance) {
     check_norms(guidance_cfg_limit_norm, true);
 }
 
+/* --cfg-norm: a prediction longer than the limit gets the limit as its norm, over all channels, frames and
+ * pixels together; a shorter one keeps its bits. */
+TEST(norm_of_a_whole_prediction) {
+    float values[KEPT], before[KEPT];
+    int32_t dim[] = {KEPT_C, KEPT_F, KEPT_Y, KEPT_X};
+    struct tensor prediction = tensor_make(values, DTYPE_F32, 4, dim);
+    double squares = 0;
+    for (int i = 0; i < KEPT; i++) {
+        values[i] = before[i] = (float)random_below(&random_state, 4001) / 1000 - 2;
+        squares += (double)values[i] * (double)values[i];
+    }
+    assert_true(fabs(guidance_norm(prediction) - sqrt(squares)) < 1e-12);
+    guidance_limit_norm(prediction, sqrt(squares) * 1.0001);
+    assert_memory_equal(values, before, sizeof values);
+    guidance_limit_norm(prediction, sqrt(squares) * 0.6);
+    for (int i = 0; i < KEPT; i++) assert_true(fabs((double)values[i] - 0.6 * (double)before[i]) < 2e-7);
+    memset(values, 0, sizeof values);
+    guidance_limit_norm(prediction, 0);
+    assert_true(guidance_norm(prediction) == 0);
+}
+
 int main(void) {
     return run_all_tests(NULL, NULL);
 }

@@ -105,6 +105,26 @@ static void test_guidance_of_each_denoiser(struct rig *rig, struct sluice_reques
     }
 }
 
+/* --cfg-until and --cfg-norm with two denoisers, two evaluations a step and skip-layer guidance in steps 1
+ * and
+ * 2. Steps begin at (1000 - timestep) / 1000 = 0, .225, .45 and .675; steps 0 and 1 are the first denoiser's.
+ */
+static void test_guidance_limits(struct rig *rig, struct sluice_request request) {
+    static const struct {
+        double norm, until;
+        int lanes, lanes_low;
+    } rows[] = {{0.9, 0, 3, 3}, {0, 0.5, 3, 3}, {0.7, 0.3, 3, 1}, {1.05, 0.1, 2, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        request.cfg_norm = rows[i].norm;
+        request.cfg_until = rows[i].until;
+        test_results_equal_plain_loops(rig, request);
+        struct result r = run(rig, &request);
+        check(number(stage_of(r.plan, "denoise"), "lanes") == rows[i].lanes * request.batch &&
+                  number(stage_of(r.plan, "denoise_2"), "lanes") == rows[i].lanes_low * request.batch,
+              "--cfg-norm %g --cfg-until %g: wrong number of lanes", rows[i].norm, rows[i].until);
+    }
+}
+
 static struct result run_parts(const struct sluice_model_options *from, struct sluice_request request,
                                const char *what) {
     struct rig rig = {0};
@@ -433,6 +453,7 @@ int main(void) {
     test_plan_and_report_stages(&rig, request, &want);
     test_inspect_lists_components(folder);
     test_guidance_of_each_denoiser(&rig, *request, &want);
+    test_guidance_limits(&rig, *request);
     test_hoisting_does_not_change_bits(&rig, *request, &want);
     test_cached_positions_not_reused(&rig, folder, *request);
     test_decode_saved_latent(&rig, *request, &want);

@@ -96,6 +96,7 @@ TEST(stored_types_equal_f32_values) {
     if (!supports_int8()) skip();
     random_state = 4;
     int8_case_stored_types();
+    int8_case_packed(3, 70, 512);
 }
 
 TEST(widths_without_a_group_are_f32) {

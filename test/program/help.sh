@@ -72,7 +72,7 @@ while IFS='|' read -r words offered; do
 done <<END
 sluice gen|generate
 sluice de|decode devices
-sluice generate --cf|--cfg-scale
+sluice generate --cfg-s|--cfg-scale
 sluice generate --vae-tiling o|on off
 sluice decode --steps|
 sluice plan --typ|--types --type

@@ -2,7 +2,7 @@
 
 It has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors; VAE and tokenizers are links.
 Case k's reference tensors have the prefix "case{k}.":
-  ids.cond ids_2.cond        i32, Qwen's and T5's, truncated to 512, no padding; .uncond likewise; no ids of an empty prompt
+  ids.cond ids_2.cond        i32, Qwen's and T5's, truncated to 512, no padding; .uncond likewise; absent for an empty prompt
   hidden.cond                [T5 tokens, width]: prompt_embeds without the rows of zeros up to 512
   moments.init encoded.init  of cases with an input image: mean and log variance; scaled mean
   sigmas timesteps latent_000 latent_001 ... latent decoded picture   as for Flux.1
@@ -20,7 +20,7 @@ block.zeros rows of padding; batch of one):
   rope                       [tokens, head_dim / 2, 2] cos and sin
   block.text.{in,out}        [1, T, hidden], the layer of Qwen3 named in expect.json; text.embedding [T, hidden]
   source                     [T, hidden]: Qwen3's last hidden state, normed
-  block.adapter.{in,out}     [1, T5 tokens, width], the adapter's last layer; adapter.embedding [T5 tokens, width]
+  block.adapter.{in,out}     [1, T5 tokens, width], the adapter's last layer; adapter.{embedding,out} [T5 tokens, width]
 """
 
 import os

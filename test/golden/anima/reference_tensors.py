@@ -73,10 +73,10 @@ def encode(pipe, prompt):
         source_hidden_states=out["qwen_prompt_embeds"], target_input_ids=t5, target_attention_mask=out["t5_attention_mask"],
         source_attention_mask=out["qwen_attention_mask"])[0]
     rows, uncut = t5.shape[1], [len(modular.tokenizer(prompt).input_ids), len(modular.t5_tokenizer(prompt).input_ids)]
-    assert len(hidden) == TOKENS_MAX and not hidden[rows:].any() and hidden[:rows].any(dim=1).all()
-    values = dict(ids_2=t5[0].to(torch.int32), hidden=hidden[:rows].clone())
+    assert len(hidden) == TOKENS_MAX and not hidden[rows:].any()
+    values = dict(hidden=hidden[:rows].clone())
     if uncut[0]:  # Qwen has no token for an empty prompt; the pipeline then masks one row
-        values["ids"] = torch.tensor(modular.tokenizer(prompt).input_ids[:TOKENS_MAX], dtype=torch.int32)
+        values |= dict(ids=torch.tensor(modular.tokenizer(prompt).input_ids[:TOKENS_MAX], dtype=torch.int32), ids_2=t5[0].to(torch.int32))
     assert bool(uncut[0]) == bool(out["qwen_attention_mask"].any())
     return values, uncut
 
@@ -168,8 +168,8 @@ def text_references(pipe, references):
     with Watch({"block.text": pipe.text_encoder.layers[number], "block.adapter": adapter.blocks[last], "adapter": adapter.embed}) as watch:
         states = pipe.text_encoder(input_ids=ids, output_hidden_states=True).hidden_states
         source = pipe.text_encoder(input_ids=ids).last_hidden_state
-        adapter(source_hidden_states=source, target_input_ids=t5)
+        whole = adapter(source_hidden_states=source, target_input_ids=t5)[0, :t5.shape[1]]
     out = {name: watch.tensors[name] for name in ("block.text.in", "block.text.out", "block.adapter.in", "block.adapter.out")}
-    out |= {"text.embedding": states[0][0], "adapter.embedding": watch.tensors["adapter.out"][0], "source": source[0]}
+    out |= {"text.embedding": states[0][0], "adapter.embedding": watch.tensors["adapter.out"][0], "source": source[0], "adapter.out": whole}
     return out, {"block.text": dict(layer=number, name=f"layers.{number}", tokens=ids.shape[1]),
                  "block.adapter": dict(layer=last, tokens=t5.shape[1])}
