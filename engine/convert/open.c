@@ -177,6 +177,20 @@ static enum status bind_readers(struct conversion *c, const char *prefix, struct
     return e->code;
 }
 
+/* Binds a text encoder that the first pipeline cannot read (too few layers for its hidden states) as another
+ * pipeline reads it. Returns true if one can. */
+static bool bind_other_reader(struct conversion *c, const char *prefix, struct tensor_index view,
+                              enum config_origin *origin) {
+    for (const struct recipe *const *r = recipes; *r && c->family->kind == FAMILY_TEXT; r++)
+        for (int i = 0; (*r)->slot[i].family; i++) {
+            struct error failure = {0};
+            if (!slot_takes(&(*r)->slot[i], c->family, prefix)) continue;
+            config_destroy(&c->config);
+            if (bind_slot(c, *r, i, view, &c->config, origin, &failure) == OK) return true;
+        }
+    return false;
+}
+
 /* Binds the component. An autoencoder's encoder and decoder are bound together. */
 static enum status bind_family(struct conversion *c, const char *prefix, struct error *e) {
     struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
@@ -192,7 +206,10 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
                                     .family = c->family,
                                     .index = &view,
                                     .path = c->place};
-    if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK) return e->code;
+    if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK) {
+        if (!bind_other_reader(c, prefix, view, &origin)) return e->code;
+        *e = (struct error){0};
+    }
     if (o->n_loras && merge_open(&subject, &c->merge, e) != OK) return e->code;
     c->config_is_file = origin == CONFIG_JSON_FILE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);
