@@ -124,7 +124,8 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static constexpr int queries_bytes = BLOCK_M * WARPS_D * q_in_shared * 32;
     static constexpr int partial_bytes = WARPS_D > 1 ? BLOCK_M *WARPS_D *BLOCK_N * 4 : 0;
     static constexpr int shared_bytes = 2 * rows_bytes + queries_bytes + partial_bytes;
-    static constexpr int blocks = threads == 128 && HEAD_DIM <= 128 ? 2 : 1; /* thread blocks per multiprocessor */
+    static constexpr int blocks =
+        threads == 128 && HEAD_DIM <= 128 ? 2 : 1; /* thread blocks per multiprocessor */
     static constexpr bool wide = blocks * (shared_bytes + 1024) > 100 * 1024;
     static_assert(WARPS_D <= 2 || WARPS_D == 4, "partial scores are added in pairs");
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
