@@ -174,6 +174,8 @@ static const struct random_component_sizes blocks[] = {
     {COMPONENT(unet, NULL, 0, F16, 77, 72, 4, 9, 72, 40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4,
                16)},
     {COMPONENT(sd3, NULL, 0, BF16, 31, 40, 4, 10, 80, 3, 20, 2, 40, 56, 4, 5, 1, 1)},
+    {FIRST_BLOCK(anima, "layer", BF16, 32, 40, 16, 8, 64, 4, 24, 1, 8, 16, 40)},
+    {FIRST_BLOCK(anima_adapter, "layer", BF16, 30, 72, 1, 1, 1, 300, 3, 40, 1, 72)},
     {FIRST_BLOCK(qwen3, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
     {FIRST_BLOCK(qwen25vl, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 104, 2)},
     {FIRST_BLOCK(qwen25vl_vision, "layer", BF16, 25, 72, 1, 1, 140, 2, 80, 4, 104, 72)},

@@ -117,6 +117,9 @@ const struct fixture fixtures[] = {
     {PIPELINE("qwen_image"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image},
     {PIPELINE("qwen_edit"), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit},
     {PIPELINE("qwen_edit_plus"), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus},
+    {PIPELINE("qwen_image_21"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image_21},
+    {PIPELINE("qwen_image_21_ref"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image_21_ref},
+    {PIPELINE("qwen_image_21_distilled"), .gpu_tolerances = few_channels},
     {PIPELINE("wan_i2v"), .gate = &gate_wan_i2v},
     {PIPELINE("wan21"), .gate = &gate_wan21},
     {PIPELINE("wan_ti2v"), .gate = &gate_wan_ti2v},
@@ -172,6 +175,7 @@ const struct fixture fixtures[] = {
     {.name = "adapters/wan22", .has_adapters = true},
     {.name = "adapters/sd35", .has_adapters = true},
     {.name = "adapters/sd3_medium", .has_adapters = true},
+    {.name = "adapters/anima", .has_adapters = true},
     {.name = "adapters/zimage_gguf", .has_adapters = true},
     {.name = "adapters/wan_gguf", .has_adapters = true},
 };

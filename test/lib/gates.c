@@ -155,6 +155,17 @@ const struct gate gate_qwen_edit_plus = {.request = REQUEST(GUIDED(2), EDITING(2
                                          .always = true,
                                          .cuda = CUDA_BUDGETS_AND_PLANS};
 
+const struct gate gate_qwen_image_21 = {.request = REQUEST(GUIDED(2)),
+                                        .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
+                                        .threads = 2,
+                                        .always = true,
+                                        .in_bf16 = true};
+const struct gate gate_qwen_image_21_ref = {.request = REQUEST(GUIDED(2), EDITING(2)),
+                                            .other =
+                                                REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1, EDITING(1)),
+                                            .threads = 2,
+                                            .cuda = CUDA_BUDGETS_AND_PLANS};
+
 /* An inpainting request with much state: PNDM keeps four history tensors per image, and the mask adds two
  * tensors on the host. */
 #define MASKED(batch_) FROM_PICTURE(batch_), .cfg_scale = 1, .mask = &mask
