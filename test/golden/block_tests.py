@@ -232,25 +232,29 @@ def qwen_image_21(f):
         at += height * width
     case0 = dict(component="qwen_image_21") | case_latent() | (dict(reference=references, vision_spans=spans) if spans else {})
     lanes = dict(case0=case0)
-    conditioning = [put("block.temb[0:1]", "condition"), put("block.modulation[0:1]", "modulation"), put("block.modulation[1:2]", "prefix_modulation")]
-    begin = [open_("case0"), run("txt_in"), run("img_in"), *conditioning]
+    condition = [put("block.temb[0:1]", "condition"), put("block.temb[1:2]", "prefix_condition")]
+    begin = [open_("case0"), run("txt_in"), put("block.modulation[0:1]", "modulation"), put("block.modulation[1:2]", "prefix_modulation")]
 
     def layer(kind):
-        return [*begin, put(f"block.{kind}.in", "tokens"), run(f"transformer_blocks.{about[kind]}")]
+        return [*begin, put(f"block.{kind}.in[0]", "tokens"), run(f"transformer_blocks.{about[kind]}")]
 
     final = []
     for name in ("block.final", "block.final_small"):
         rows, channels = f.shape(f"{name}.out")[1:]
-        lanes[name] = dict(component="qwen_image_21", text="case0.hidden.cond[0:1]", latent=zeros(channels, 2, rows // 2))
-        final += [open_(name), put("block.temb[0:1]", "condition"), put(f"{name}.in[0]", "tokens[1:]"), run("norm_out"), run("proj_out"),
+        lanes[name] = dict(component="qwen_image_21", text="case0.hidden.cond[0:1]", latent=zeros(channels, 1, rows))
+        final += [open_(name), put("block.final_scale", "final_scale"), put(f"{name}.in[0]", "tokens[1:]"), run("proj_out"),
                   expect("lane.prediction[:,0] cyx->yxc", f"{name}.out[0]", name)]
     return suite("qwen_image_21", lanes, [
-        test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb[0:1]", "block.temb"), *conditioning[:1],
+        test("conditioning", open_("case0"), run("time_text_embed"), expect("condition", "block.temb[0:1]", "block.temb"),
+             expect("prefix_condition", "block.temb[1:2]", "block.temb"), *condition,
              run("modulation"), expect("modulation", "block.modulation[0:1]", "block.modulation"),
-             expect("prefix_modulation", "block.modulation[1:2]", "block.modulation")),
-        test("embedders", *begin, expect("rope", "rope", "rope"), expect("tokens", "block.sequence[0]", "embed")),
-        test("layer", *layer("layer"), expect("tokens", "block.layer.out", "block.layer")),
-        test("last", *layer("last"), expect(f"tokens[{prefix}:{prefix + drawn}]", "block.last.out", "block.last")),
+             expect("prefix_modulation", "block.modulation[1:2]", "block.modulation"),
+             run("norm_out"), expect("final_scale", "block.final_scale", "block.final_scale")),
+        test("embedders", *begin, run("img_in"), expect("rope", "rope", "rope"), expect("text", "embed.text.out[0]", "embed.text"),
+             expect("tokens", "block.sequence[0]", "block.sequence")),
+        test("layer", *layer("layer"), expect("keys", "block.layer.keys", "block.layer.keys"),
+             expect("values", "block.layer.values", "block.layer.values"), expect("tokens", "block.layer.out[0]", "block.layer")),
+        test("last", *layer("last"), expect(f"tokens[{prefix}:{prefix + drawn}]", "block.last.out[0]", "block.last")),
         test("final", *final),
         test("transformer", open_("case0"), RUN_ALL, expect("lane.prediction[:,0] cyx->yxc", "block.velocity[0]", "block.velocity")),
     ], bf16=True)
@@ -778,7 +782,8 @@ def suites(f):
         kinds = dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder, vae_flux2=vae_halves, vae_qwen21=vae_halves)
         return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
-    if family == "zimage_base":  # its weights are those of zimage_a
+    # weights of another fixture: zimage_a, qwen_image_21
+    if family == "zimage_base" or f.name == "qwen_image_21_distilled":
         return []
     denoisers = dict(flux=flux,
                      flux2=flux2,
@@ -787,7 +792,7 @@ def suites(f):
                      ovis=ovis,
                      krea2=krea2,
                      qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
-    out = [denoisers[family](f)]
+    out = [denoisers[family](f)] if f.blocks else []
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]
     if f.has("block.umt5.in"):

@@ -1,7 +1,7 @@
 """Generates the Qwen-Image-2.1 fixtures, for ../make.py.
 
 Each NAME/ has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors.  qwen_image_21 and
-qwen_image_21_distilled link to all components of qwen_image_21_ref.  A token is one latent pixel, in raster order; the sequence
+qwen_image_21_distilled, which has no block reference tensors, link to all components of qwen_image_21_ref.  A token is one latent pixel, in raster order; the sequence
 is the prompt with its images' tokens, then the drawn image.  References are resized to the small area of specs.py.
 Case k's reference tensors have the prefix "case{k}.":
   ids.cond                   i32, including the template and an image's repeated pad tokens; .uncond likewise
@@ -17,7 +17,9 @@ Cases of kind "text" have ids; the first two also hidden states.
 
 Block reference tensors, from one forward at case 0's step 1 (in: latent_001, hidden.cond; batch of one). prefix: tokens
 before the drawn image's
-  block.t block.temb block.modulation   timestep / 1000; [2, dim], [2, 4 dim]: row 0 of the timestep, row 1 of timestep 0
+  block.t block.temb block.modulation   timestep / 1000; [2, dim], [2, 4 dim]: row 0 of the timestep, row 1 of timestep 0;
+                             modulation: scale, tanh(gate), scale, tanh(gate)
+  block.final_scale          [1, dim]
   block.sequence             [1, tokens, dim]: the first block's input
   block.layer.{in,out}       [1, tokens, dim] of the block named in expect.json; .keys .values [prefix, dim]: after norm and rope
   block.last.{in,out}        of the last block; out: the drawn image's rows only, as used later
@@ -89,8 +91,10 @@ def make(spec, out):
             if case["index"] or seen:
                 values.pop("decoded", None)
             tensors |= inputs.named(case, {name: value for name, value in values.items() if not name.startswith("moments.")})
-    block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
-    tensors |= block
+    blocks = {}
+    if not spec.form["sample_sigmas"]:
+        block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
+        tensors |= block
     if texts:
         ids = tensors["case0.ids.cond"].long()
         tensors["text.embedding"] = torch.nn.functional.embedding(ids, pipe.text_encoder.get_input_embeddings().weight)

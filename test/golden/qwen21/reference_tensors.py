@@ -176,7 +176,9 @@ def block_references(pipe, case, references):
     seen, temb, prefix = watch.tensors, watch.tensors["block.condition.out"], velocity.shape[1] - drawn
     out = {name: seen[name] for name in ("block.layer.in", "block.layer.out", "block.last.in", "embed.image.in", "embed.image.out",
                                          "embed.text.in", "embed.text.out")}
-    out |= {"block.t": t, "block.temb": temb, "block.modulation": seen["block.modulated.out"], "block.velocity": velocity[:, -drawn:],
+    scale1, gate1, scale2, gate2 = seen["block.modulated.out"].chunk(4, dim=-1)
+    out |= {"block.t": t, "block.temb": temb, "block.modulation": torch.cat([scale1, gate1.tanh(), scale2, gate2.tanh()], -1),
+            "block.final_scale": model.norm_out.linear(torch.nn.functional.silu(temb[:1])), "block.velocity": velocity[:, -drawn:],
             "block.sequence": seen["block.first.in"], "block.last.out": seen["block.last.out"][:, -drawn:],
             "block.layer.keys": cache.get_layer(last - 1).k[0].flatten(1), "block.layer.values": cache.get_layer(last - 1).v[0].flatten(1)}
     out["block.final.in"], out["block.final.out"] = seen["block.norm_out.in"][:, -drawn:], seen["block.final.out"][:, -drawn:]
