@@ -349,8 +349,8 @@ void op_attention(struct context *x, struct tensor out, struct tensor q, struct 
     check_operand(&c, "q", &q, DIMS(-1, -1));
     check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
                "a multiple of the key heads");
-    check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= 1024, "q", &q,
-               "heads of at most 1024 columns");
+    check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= ATTENTION_HEAD_MAX,
+               "q", &q, "heads of at most 1152 columns");
     int64_t columns = c.ok ? (int64_t)q.dim[1] / heads.queries * heads.keys : 0;
     check_operand(&c, "k", &k, DIMS(-1, columns));
     check_operand(&c, "v", &v, DIMS(k.dim[0], columns));

@@ -296,8 +296,10 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
 /* Like op_linear for a few rows; the activation applies to `in`. A row's bits do not depend on other rows. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
-/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. q, k, v and out may have the rounded
- * operand type (see context_operand); k and v must have the same type. out may alias q, but not k or v. */
+enum { ATTENTION_HEAD_MAX = 1152 };
+/* q, out [T,H*D]; k, v [S,G*D]; D at most ATTENTION_HEAD_MAX. Rows may be strided. q, k, v and out may have
+ * the rounded operand type (see context_operand); k and v must have the same type. out may alias q, but not k
+ * or v. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct attention_options heads);
 /* out [H,2T-1], table [buckets,H]; buckets: a multiple of 4, at most 128. Buckets are computed in f32 as in

@@ -22,7 +22,7 @@
     FAMILY(unet)                                                                                             \
     FAMILY(qwen_image) RECIPE(qwen_image) RECIPE(qwen_image_edit) RECIPE(qwen_image_edit_plus)               \
         RECIPE(qwen_image_edit_2511)                                                                         \
-    FAMILY(qwen_image_21) RECIPE(qwen_image_21)                                                                                    \
+    FAMILY(qwen_image_21) RECIPE(qwen_image_21)                                                              \
     RECIPE(sd1) RECIPE(sd1_inpaint) RECIPE(sd2) RECIPE(sd2_inpaint) RECIPE(sdxl) RECIPE(sdxl_inpaint)        \
         RECIPE(sdxl_refiner) RECIPE(sd1_lcm) RECIPE(sdxl_lcm)                                                \
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
@@ -30,7 +30,7 @@
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
-    FAMILY(qwen3vl)                                                                                          \
+    FAMILY(qwen3vl) FAMILY(qwen3vl_vision)                                                                   \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
@@ -61,8 +61,9 @@ struct image_prompt {
 /* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
-    /* template_after is tokenised separately and kept when a prompt is truncated to tokens_max. */
-    bool keeps_template_after;
+    /* Not 0: template_after, of this many tokens with the published tokenizer, is tokenised separately; the
+     * text before it is truncated to tokens_max minus this number. */
+    int template_after_tokens;
     const char *empty;     /* text that replaces an empty prompt; NULL: none */
     const char *deleted;   /* text that is deleted from prompts, such as Mistral's image token; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */

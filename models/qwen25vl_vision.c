@@ -7,73 +7,28 @@
  * feed-forward, biases everywhere, rope on halves of a head over row and column. Most layers attend within a
  * window, a few to the whole image. Finally the four tokens of a merge block are merged into one, and tokens
  * return to raster order.
- *
- * transformers feeds an image as two equal video frames. Here both kernel slices are applied to the one
- * image. Source: transformers 5.23, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
-#include "kernels/ops.h"
+ * Source: transformers 5.23, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
 #include "models/models.h"
+#include "models/qwen_vision.h"
 
 #include <math.h>
 #include <stdio.h>
-
-enum {
-    WIDTH,
-    HEAD,
-    HEADS,
-    FEED_FORWARD,
-    LAYERS,
-    OUT,
-    MERGED_WIDTH, /* width of the concatenated tokens of a merge block */
-    COLOURS,
-    FRAMES,
-    PATCH,
-};
 
 /* Maximum length of the list of layers with full attention. */
 enum { FULL_LAYERS_MAX = 16 };
 
 struct vision_settings {
-    double rope_theta;
-    int heads;      /* number of attention heads; 0: absent in the configuration */
-    int merge_size; /* side of a merge block, in tokens */
-    int window;     /* attention window size in image pixels */
+    struct qwen_vision_settings common;
     int full_layers[FULL_LAYERS_MAX];
     int full_every; /* every full_every-th layer has full attention; 0: the layers listed in full_layers */
-    int activation;
-    int min_pixels, max_pixels; /* bounds of the pixel count of the resized image */
-    struct picture_format format;
 };
 
 static const float norm_eps = 1e-6F; /* constant in transformers */
 
-/* Grid of patch tokens before merging, and the order of the tokens. */
-struct token_grid {
-    int32_t rows, columns;
-    struct token_order token_order;
-};
-
-struct vision_state {
-    struct tensor tokens; /* [T, WIDTH] */
-    struct tensor rope;   /* [T, HEAD/2, 2] */
-    struct token_grid grid;
-};
-
-/* Naming macro of rows with two names: transformers' (prefix P) and llama.cpp's in GGUF files (prefix C). */
-#define VISION_NAMED(P, C, end, name, gguf) .names = {P name end, C gguf end}
-
 /* clang-format off */
-/* first, second: slices of the patch embedding's kernel for two video frames, [WIDTH, COLOURS, PATCH, PATCH].
- * GGUF files have one tensor for each slice. */
-#define KERNEL .rank = 4, .dim = {WIDTH, COLOURS, PATCH, PATCH}, .init_scale = 1
-#define PATCH_EMBEDDING(X, S)                                                                                \
-    X##WEIGHT(S, first, (KERNEL, .slices = FRAMES, .before_last = 1), "patch_embed.proj.weight")             \
-    X##WEIGHT(S, second, (KERNEL, .slices = FRAMES), "patch_embed.proj.weight")
-#define PATCH_HALVES(X, S)                                                                                   \
-    X##WEIGHT(S, first, (KERNEL), "v.patch_embd.weight")                                                     \
-    X##WEIGHT(S, second, (KERNEL), "v.patch_embd.weight.1")
-struct patch_weights { PATCH_EMBEDDING(FIELD_, ) };
-WEIGHT_TABLE(vision_patch_table, PATCH_EMBEDDING, patch_weights, "", "");
-WEIGHT_TABLE(vision_patch_halves_table, PATCH_HALVES, patch_weights, "", "");
+struct patch_weights { QWEN_PATCH_SLICES(FIELD_, ) };
+WEIGHT_TABLE(vision_patch_table, QWEN_PATCH_SLICES, patch_weights, "", "");
+WEIGHT_TABLE(vision_patch_halves_table, QWEN_PATCH_HALVES, patch_weights, "", "");
 
 /* Safetensors files have one fused tensor for q, k and v, GGUF files separate tensors. */
 #define LAYER(X, S)                                                                                          \
@@ -87,45 +42,19 @@ WEIGHT_TABLE(vision_patch_halves_table, PATCH_HALVES, patch_weights, "", "");
     X##LINEAR(S, up, FEED_FORWARD, WIDTH, "mlp.up_proj", "ffn_up")                                           \
     X##LINEAR(S, down, WIDTH, FEED_FORWARD, "mlp.down_proj", "ffn_down")
 struct vision_layer_weights { LAYER(FIELD_, ) };
-WEIGHT_TABLE_NAMED(vision_layer_table, LAYER, vision_layer_weights, VISION_NAMED, "blocks.%d.", "v.blk.%d.");
+WEIGHT_TABLE_NAMED(vision_layer_table, LAYER, vision_layer_weights, QWEN_VISION_NAMED, "blocks.%d.", "v.blk.%d.");
 
 #define MERGER(X, S)                                                                                         \
     X##VECTOR(S, norm, WIDTH, "merger.ln_q", "v.post_ln")                                                    \
     X##LINEAR(S, in, MERGED_WIDTH, MERGED_WIDTH, "merger.mlp.0", "mm.0")                                     \
     X##LINEAR(S, out, OUT, MERGED_WIDTH, "merger.mlp.2", "mm.2")
 struct merger_weights { MERGER(FIELD_, ) };
-WEIGHT_TABLE_NAMED(vision_merger_table, MERGER, merger_weights, VISION_NAMED, "", "");
+WEIGHT_TABLE_NAMED(vision_merger_table, MERGER, merger_weights, QWEN_VISION_NAMED, "", "");
 /* clang-format on */
-
-static struct tensor vision_matrix(struct tensor weight) {
-    return tensor_reshape(weight, 2,
-                          (int32_t[]){weight.dim[0], weight.dim[1] * weight.dim[2] * weight.dim[3]});
-}
 
 static void vision_forward_patch(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct patch_weights *w = weights;
-    const struct vision_settings *settings = scope->settings;
-    const struct vision_state *state = scope->lane->state;
-    struct tensor first = vision_matrix(w->first), tokens = state->tokens;
-    struct token_grid grid = state->grid;
-    int32_t half = state->rope.dim[1];
-    struct tensor vectors = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens.dim[0], first.dim[1]});
-    op_patchify(x, vectors, lane_picture(scope->lane),
-                (struct patches){.side = w->first.dim[2],
-                                 .order = PATCH_CHANNELS_FIRST,
-                                 .pixels = true,
-                                 .token_order = grid.token_order});
-    op_linear(x, tokens, vectors, first, (struct epilogue){0});
-    op_linear(x, tokens, vectors, vision_matrix(w->second), (struct epilogue){.residual = tokens});
-    struct rope_options rope = {
-        .theta = settings->rope_theta,
-        .n_axes = 2,
-        .axis_dim = {half, half},
-        .f32_frequencies = true,
-        .n_grids = 1,
-        .grid = {{.start = {0}, .extent = {grid.rows, grid.columns}, .token_order = grid.token_order}},
-    };
-    op_rope_table(x, state->rope, &rope);
+    qwen_vision_embed(x, &(struct qwen_patch_kernel){.first = w->first, .second = w->second}, scope);
 }
 
 BLOCK(vision_kind_patch, "patch", "patch_embed", vision_patch_table, patch_weights, vision_forward_patch,
@@ -157,27 +86,17 @@ static void vision_window_attention(struct context *x, struct token_grid grid, s
         }
 }
 
-static void vision_project_heads(struct context *x, struct tensor out, struct tensor n, struct tensor weight,
-                                 struct tensor bias, struct tensor rope) {
-    uint64_t mark = x->scratch->used;
-    struct tensor heads = context_unrounded(x, out);
-    op_linear(x, heads, n, weight, (struct epilogue){.bias = bias});
-    op_rope(x, out, heads, rope,
-            (struct rotation){.heads = out.dim[1] / (2 * rope.dim[1]), .pairs = ROPE_HALVES});
-    x->scratch->used = mark;
-}
-
 static void vision_attend(struct context *x, const struct vision_layer_weights *w,
                           const struct visit_scope *scope, struct tensor n) {
     const struct vision_settings *settings = scope->settings;
-    const struct vision_state *state = scope->lane->state;
+    const struct qwen_vision_state *state = scope->lane->state;
     struct tensor tokens = state->tokens;
     int32_t head = 2 * state->rope.dim[1], n_heads = tokens.dim[1] / head;
     struct attention_options heads = {.queries = n_heads, .keys = n_heads, .scale = 1 / sqrtf((float)head)};
     struct tensor q = context_operand(x, 2, tokens.dim), k = context_operand(x, 2, tokens.dim);
     struct tensor v = context_operand(x, 2, tokens.dim);
-    vision_project_heads(x, q, n, w->q.weight, w->q.bias, state->rope);
-    vision_project_heads(x, k, n, w->k.weight, w->k.bias, state->rope);
+    qwen_vision_project_heads(x, q, n, &w->q, state->rope);
+    qwen_vision_project_heads(x, k, n, &w->k, state->rope);
     op_linear(x, v, n, w->v.weight, (struct epilogue){.bias = w->v.bias});
     if (vision_has_full_attention(settings, scope->number))
         op_attention(x, q, q, k, v, heads);
@@ -188,7 +107,7 @@ static void vision_attend(struct context *x, const struct vision_layer_weights *
 
 static void vision_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vision_layer_weights *w = weights;
-    const struct vision_state *state = scope->lane->state;
+    const struct qwen_vision_state *state = scope->lane->state;
     struct tensor tokens = state->tokens, n = context_operand(x, 2, tokens.dim);
     int32_t T = tokens.dim[0];
     op_rms_norm(x, n, tokens, w->norm1, norm_eps, (struct modulation){0});
@@ -210,7 +129,7 @@ BLOCK(vision_kind_layer, "layer", "blocks.%d", vision_layer_table, vision_layer_
 
 static void vision_forward_merger(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct merger_weights *w = weights;
-    const struct vision_state *state = scope->lane->state;
+    const struct qwen_vision_state *state = scope->lane->state;
     struct tensor tokens = state->tokens, rows = scope->lane->text;
     struct token_grid grid = state->grid;
     int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.weight.dim[1]};
@@ -231,43 +150,25 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
 
 BLOCK(vision_kind_merger, "merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
 
-/* True for the vision encoders of Qwen2.5-VL, and of Qwen2-VL and Qwen3-VL, which are refused by name. */
+/* True for the vision encoders of Qwen2.5-VL, and of Qwen2-VL, which is refused by name. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {
-    bool merges = index_find(index, "merger.ln_q.weight") || index_find(index, "merger.norm.weight");
-    bool converted = index_find(index, "v.patch_embd.weight.1") && index_find(index, "mm.0.weight");
-    return (index_find(index, "patch_embed.proj.weight") && merges &&
+    return (index_find(index, "patch_embed.proj.weight") && index_find(index, "merger.ln_q.weight") &&
             index_find(index, "blocks.0.attn.qkv.weight")) ||
-           (converted &&
-            (index_find(index, "v.blk.0.attn_q.weight") || index_find(index, "v.blk.0.attn_qkv.weight")));
-}
-
-static bool vision_is_gguf(const struct component *c) {
-    return index_find(&c->index, "v.patch_embd.weight");
+           (index_find(index, "v.patch_embd.weight.1") && index_find(index, "mm.0.weight") &&
+            index_find(index, "v.blk.0.attn_q.weight"));
 }
 
 static enum status qwen25vl_vision_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
         {"blocks.0.mlp.fc1.", "the vision encoder of Qwen2-VL"},
         {"v.blk.0.ln1.bias", "the vision encoder of Qwen2-VL"},
-        {"blocks.0.mlp.linear_fc1.", "the vision encoder of Qwen3-VL"},
-        {"v.blk.0.attn_qkv.", "the vision encoder of Qwen3-VL"},
         {0},
     };
     return component_refuse_similar(c, relatives, "the vision encoder of Qwen2.5-VL", e);
 }
 
-static enum status vision_read_patch(struct component *c, struct error *e) {
-    int32_t *d = c->dims;
-    bool gguf = vision_is_gguf(c);
-    const char *name = gguf ? "v.patch_embd.weight" : "patch_embed.proj.weight";
-    d[COLOURS] = component_dim(c, name, gguf ? 4 : 5, 1, e);
-    d[FRAMES] = gguf ? 2 : component_dim(c, name, 5, 2, e);
-    d[PATCH] = component_dim(c, name, gguf ? 4 : 5, gguf ? 3 : 4, e);
-    return e->code;
-}
-
 static enum status vision_check_dims(const struct component *c, struct error *e) {
-    const struct vision_settings *s = (const struct vision_settings *)c->settings;
+    const struct qwen_vision_settings *s = (const struct qwen_vision_settings *)c->settings;
     const int32_t *d = c->dims;
     bool heads = s->heads > 0 && d[WIDTH] % s->heads == 0 && d[HEAD] % 4 == 0 && d[HEAD] <= 512;
     bool merges = (int64_t)d[WIDTH] * s->merge_size * s->merge_size == d[MERGED_WIDTH] && d[PATCH] <= 64;
@@ -282,36 +183,6 @@ static enum status vision_check_dims(const struct component *c, struct error *e)
         "a head size that is a multiple of 4, patches [3, 2, n, n], merge blocks within windows",
         c->index.sources[0].path, d[WIDTH], s->heads, d[LAYERS], d[COLOURS], d[FRAMES], d[PATCH], d[PATCH],
         s->merge_size, d[MERGED_WIDTH], s->window);
-}
-
-/* Checks preprocessor_config.json against the encoder (patch size, merge size, min_pixels), and list lengths
- * in config.json. */
-static enum status vision_check_config(const struct component *c, const struct config *config,
-                                       struct error *e) {
-    static const char *const lists[] = {"vision_config.fullatt_block_indexes.16", "fullatt_block_indexes.16"};
-    static const char *const colours[] = {"image_mean", "image_std"};
-    const struct vision_settings *s = (const struct vision_settings *)c->settings;
-    const struct {
-        const char *key;
-        int value;
-    } required[] = {
-        {"patch_size", c->dims[PATCH]}, {"merge_size", s->merge_size}, {"temporal_patch_size", 2}};
-    for (int i = 0; i < COUNT_OF(lists); i++)
-        if (config_find(config, lists[i])) config_refuse(config, lists[i], e);
-    if (s->min_pixels > s->max_pixels) {
-        return error_set(e, META,
-                         "min_pixels is above max_pixels" WHERE "%s" FOUND
-                         "min_pixels %d, max_pixels %d" EXPECTED "min_pixels at most max_pixels",
-                         config->pictures ? config->pictures->path : c->index.sources[0].path, s->min_pixels,
-                         s->max_pixels);
-    }
-    for (int i = 0; i < COUNT_OF(colours) && config->pictures; i++)
-        config_check_list(config->pictures, colours[i], 3, e);
-    for (int i = 0; i < COUNT_OF(required) && config->pictures; i++) {
-        int value = required[i].value;
-        config_int(config->pictures, required[i].key, value, value, &value, e);
-    }
-    return e->code;
 }
 
 /* Ends the list of full-attention layers (full_layers) after the entries of config.json; without such a list
@@ -331,74 +202,24 @@ enum { HEAD_PUBLISHED = 80 };
 
 static enum status qwen25vl_vision_configure(struct component *c, const struct config *config,
                                              struct error *e) {
+    static const char *const lists[] = {"vision_config.fullatt_block_indexes.16", "fullatt_block_indexes.16"};
     struct vision_settings *s = (struct vision_settings *)c->settings;
-    int32_t *d = c->dims;
-    if (!s->heads) s->heads = d[WIDTH] / HEAD_PUBLISHED;
-    d[HEAD] = s->heads ? d[WIDTH] / s->heads : 0;
+    if (!s->common.heads) s->common.heads = c->dims[WIDTH] / HEAD_PUBLISHED;
     vision_end_full_layers(s, config);
-    if (vision_read_patch(c, e) != OK || vision_check_dims(c, e) != OK) return e->code;
-    return vision_check_config(c, config, e);
+    for (int i = 0; i < COUNT_OF(lists); i++)
+        if (config_find(config, lists[i])) config_refuse(config, lists[i], e);
+    if (e->code != OK || qwen_vision_read_patch(c, e) != OK || vision_check_dims(c, e) != OK) return e->code;
+    return qwen_vision_check_config(c, config, e);
 }
 
 static int qwen25vl_vision_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] =
-        (struct block_ref){.kind = vision_is_gguf(c) ? &vision_kind_patch_halves : &vision_kind_patch};
+        (struct block_ref){.kind = qwen_vision_is_gguf(c) ? &vision_kind_patch_halves : &vision_kind_patch};
     for (int i = 0; i < c->dims[LAYERS]; i++)
         refs[n++] = (struct block_ref){.kind = &vision_kind_layer, .number = i};
     refs[n++] = (struct block_ref){.kind = &vision_kind_merger};
     return n;
-}
-
-static struct token_grid vision_patch_grid(const struct component *c, int32_t height, int32_t width) {
-    const struct vision_settings *s = (const struct vision_settings *)c->settings;
-    int32_t patch = c->dims[PATCH], window = s->window / patch / s->merge_size * s->merge_size;
-    return (struct token_grid){height / patch, width / patch, {window, s->merge_size}};
-}
-
-/* Lanes share one vision encoder state of the largest image's size, because they are computed one after
- * another. */
-static void qwen25vl_vision_declare(const struct component *c, struct lane *lanes, int n_lanes,
-                                    struct arena *arena, struct arena *pictures, bool *ok) {
-    int32_t most = 0, width = c->dims[WIDTH], pairs = c->dims[HEAD] / 2;
-    (void)pictures;
-    for (int i = 0; i < n_lanes; i++) {
-        struct vision_state *state = lanes[i].state;
-        state->grid = vision_patch_grid(c, lanes[i].picture.dim[1], lanes[i].picture.dim[2]);
-        if (state->grid.rows * state->grid.columns > most) most = state->grid.rows * state->grid.columns;
-    }
-    struct tensor tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){most, width}, ok);
-    struct tensor rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){most, pairs, 2}, ok);
-    for (int i = 0; i < n_lanes; i++) {
-        struct vision_state *state = lanes[i].state;
-        int32_t T = state->grid.rows * state->grid.columns;
-        state->tokens = tensor_slice(tokens, 0, T);
-        state->rope = tensor_slice(rope, 0, T);
-    }
-}
-
-/* Size of the resized image, as in smart_resize of models/qwen2_vl/image_processing_qwen2_vl.py. Halves are
- * rounded to even. */
-static struct vision_grid qwen25vl_vision_grid_of(const struct component *c, int width, int height) {
-    const struct vision_settings *s = (const struct vision_settings *)c->settings;
-    enum { ASPECT_MOST = 200 };
-    double unit = (double)c->dims[PATCH] * s->merge_size, area = (double)width * height;
-    double rows = nearbyint(height / unit), columns = nearbyint(width / unit), pixels = unit * unit;
-    double longer = width > height ? width : height, shorter = width > height ? height : width;
-    if (longer / shorter > ASPECT_MOST) return (struct vision_grid){0};
-    if (rows * columns * pixels > s->max_pixels) {
-        double beta = sqrt(area / s->max_pixels);
-        rows = fmax(1, floor(height / beta / unit));
-        columns = fmax(1, floor(width / beta / unit));
-    } else if (rows * columns * pixels < s->min_pixels) {
-        double beta = sqrt(s->min_pixels / area);
-        rows = ceil(height * beta / unit);
-        columns = ceil(width * beta / unit);
-    }
-    return (struct vision_grid){.width = (int32_t)(columns * unit),
-                                .height = (int32_t)(rows * unit),
-                                .columns = (int32_t)columns,
-                                .rows = (int32_t)rows};
 }
 
 static const char *const qwen25vl_vision_ignorable[] = {NULL};
@@ -422,8 +243,6 @@ static const struct dimension qwen25vl_vision_dimensions[] = {
     {.place = PATCH, .key = "vision_config.patch_size"},
 };
 
-#define SETTING(field, type_, published_, least_, most_, ...)                                                \
-    { {__VA_ARGS__}, offsetof(struct vision_settings, field), type_, published_, least_, most_ }
 #define FULL(i, published)                                                                                   \
     {                                                                                                        \
         {"vision_config.fullatt_block_indexes." #i, "fullatt_block_indexes." #i},                            \
@@ -432,14 +251,19 @@ static const struct dimension qwen25vl_vision_dimensions[] = {
     }
 
 static const struct setting qwen25vl_vision_settings[] = {
-    SETTING(heads, SETTING_INT, 0, 1, 1024, "vision_config.num_heads", "num_heads",
-            "clip.vision.attention.head_count"),
-    SETTING(merge_size, SETTING_INT, 2, 1, 16, "vision_config.spatial_merge_size", "spatial_merge_size",
-            "clip.vision.spatial_merge_size"),
-    SETTING(window, SETTING_INT, 112, 1, 65536, "vision_config.window_size", "window_size",
-            "clip.vision.window_size"),
-    SETTING(full_every, SETTING_INT, 0, 1, 1024, "vision_config.n_wa_pattern", "clip.vision.n_wa_pattern"),
-    SETTING(activation, SETTING_WORD, 0, 0, 0, "vision_config.hidden_act", "silu"),
+    QWEN_VISION_SETTING(heads, SETTING_INT, 0, 1, 1024, "vision_config.num_heads", "num_heads",
+                        "clip.vision.attention.head_count"),
+    QWEN_VISION_SETTING(merge_size, SETTING_INT, 2, 1, 16, "vision_config.spatial_merge_size",
+                        "spatial_merge_size", "clip.vision.spatial_merge_size"),
+    QWEN_VISION_SETTING(window, SETTING_INT, 112, 1, 65536, "vision_config.window_size", "window_size",
+                        "clip.vision.window_size"),
+    {{"vision_config.n_wa_pattern", "clip.vision.n_wa_pattern"},
+     offsetof(struct vision_settings, full_every),
+     SETTING_INT,
+     0,
+     1,
+     1024},
+    QWEN_VISION_SETTING(activation, SETTING_WORD, 0, 0, 0, "vision_config.hidden_act", "silu"),
     FULL(0, 7),
     FULL(1, 15),
     FULL(2, 23),
@@ -456,7 +280,7 @@ static const struct setting qwen25vl_vision_settings[] = {
     FULL(13, -1),
     FULL(14, -1),
     FULL(15, -1),
-    SETTING(rope_theta, SETTING_DOUBLE, 1e4, 1, 1e12, "vision_config.rope_parameters.rope_theta"),
+    QWEN_VISION_SETTING(rope_theta, SETTING_DOUBLE, 1e4, 1, 1e12, "vision_config.rope_parameters.rope_theta"),
 };
 
 static const struct expectation qwen25vl_vision_expects[] = {
@@ -465,19 +289,11 @@ static const struct expectation qwen25vl_vision_expects[] = {
     {0},
 };
 
-#define PER_COLOUR(field, a, b, c, ...)                                                                      \
-    SETTING(format.field[0], SETTING_FLOAT, a, __VA_ARGS__ ".0"),                                            \
-        SETTING(format.field[1], SETTING_FLOAT, b, __VA_ARGS__ ".1"),                                        \
-        SETTING(format.field[2], SETTING_FLOAT, c, __VA_ARGS__ ".2")
-
-/* Limit of min_pixels and max_pixels: the cost of full attention is quadratic, so a file with far more
- * than the published pixels would run for days. */
-enum { PIXELS_MOST = 1 << 24 };
 static const struct setting qwen25vl_vision_pictures[] = {
-    SETTING(min_pixels, SETTING_INT, 56 * 56, 1, PIXELS_MOST, "size.shortest_edge", "min_pixels"),
-    SETTING(max_pixels, SETTING_INT, 12845056, 1, PIXELS_MOST, "size.longest_edge", "max_pixels"),
-    PER_COLOUR(mean, 0.48145466, 0.4578275, 0.40821073, -10, 10, "image_mean"),
-    PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
+    QWEN_PIXELS(min_pixels, 56 * 56, "size.shortest_edge", "min_pixels"),
+    QWEN_PIXELS(max_pixels, 12845056, "size.longest_edge", "max_pixels"),
+    QWEN_PER_COLOUR(mean, 0.48145466, 0.4578275, 0.40821073, -10, 10, "image_mean"),
+    QWEN_PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
 };
 
 /* Chooses the layers with full attention for generated weights: the last of fewer than 8 layers, else 4
@@ -486,9 +302,9 @@ static void qwen25vl_vision_derive_dims(struct component *c) {
     enum { PUBLISHED = 4, FEW = 8 };
     struct vision_settings *s = (struct vision_settings *)c->settings;
     int32_t *d = c->dims;
-    s->heads = d[HEADS];
+    s->common.heads = d[HEADS];
     d[HEAD] = d[WIDTH] / d[HEADS];
-    d[MERGED_WIDTH] = d[WIDTH] * s->merge_size * s->merge_size;
+    d[MERGED_WIDTH] = d[WIDTH] * s->common.merge_size * s->common.merge_size;
     d[COLOURS] = 3;
     d[FRAMES] = 2;
     d[PATCH] = 14;
@@ -497,14 +313,11 @@ static void qwen25vl_vision_derive_dims(struct component *c) {
 }
 
 static void qwen25vl_vision_derive(struct component *c) {
-    const struct vision_settings *s = (const struct vision_settings *)c->settings;
+    const struct qwen_vision_settings *s = (const struct qwen_vision_settings *)c->settings;
     c->dims[HEADS] = s->heads;
     c->text_columns = c->dims[OUT];
     c->picture_format = s->format;
 }
-
-static const struct state_tensor vision_state_tensors[] = {STATE_TENSOR(vision_state, tokens),
-                                                           STATE_TENSOR(vision_state, rope)};
 
 const struct family family_qwen25vl_vision = {
     .name = "qwen25vl_vision",
@@ -526,18 +339,11 @@ const struct family family_qwen25vl_vision = {
                .configure = qwen25vl_vision_configure,
                .derive_dims = qwen25vl_vision_derive_dims,
                .derive = qwen25vl_vision_derive,
-               .pictures_rest =
-                   "\"image_processor_type\": \"Qwen2VLImageProcessor\", \"processor_class\": "
-                   "\"Qwen2_5_VLProcessor\", \"do_resize\": true, \"resample\": 3, \"do_rescale\": true, "
-                   "\"rescale_factor\": 0.00392156862745098, \"do_normalize\": true, "
-                   "\"do_convert_rgb\": true, \"patch_size\": 14, \"temporal_patch_size\": 2, "
-                   "\"merge_size\": 2"},
+               .pictures_rest = "\"image_processor_type\": \"Qwen2VLImageProcessor\", \"processor_class\": "
+                                "\"Qwen2_5_VLProcessor\", \"patch_size\": 14, " QWEN_PICTURES_REST},
     .blocks = {.list = qwen25vl_vision_blocks},
-    .state = {.bytes = sizeof(struct vision_state),
-              .tensors = vision_state_tensors,
-              .n_tensors = COUNT_OF(vision_state_tensors),
-              .declare = qwen25vl_vision_declare},
-    .lanes = {.vision_grid = qwen25vl_vision_grid_of},
+    .state = QWEN_VISION_STATE,
+    .lanes = {.vision_grid = qwen_vision_grid_of},
     /* A layer with window attention. */
     .predicted = {{.kind = "layer",
                    .alone = true,

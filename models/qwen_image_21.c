@@ -185,15 +185,13 @@ static struct tensor qwen21_ones(struct context *x, int32_t n) {
     return tensor_slice(tensor_reshape(values, 1, both + 1), 0, n);
 }
 
-/* The norm's stored weight is its scale - 1, as in a modulation. */
 static void qwen21_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct text_weights *w = weights;
     const struct qwen21_state *state = scope->lane->state;
     struct tensor text = scope->lane->text, n = context_operand(x, 2, text.dim);
     struct tensor h = context_operand(x, 2, state->text.dim);
     qwen21_fill_rope(x, scope);
-    op_rms_norm(x, n, text, qwen21_ones(x, text.dim[1]), mmdit_norm_eps,
-                (struct modulation){.scale = w->norm});
+    op_rms_norm(x, n, text, w->norm, mmdit_norm_eps, (struct modulation){.zero_centered = true});
     op_linear(x, h, n, w->in, (struct epilogue){.activation = ACTIVATION_GELU_TANH});
     op_linear(x, state->text, h, w->out, (struct epilogue){0});
 }
@@ -624,8 +622,7 @@ enum { QWEN21_DROP = 14, QWEN21_PLANNED = 256, QWEN21_AREA = 1024 * 1024 };
  * scheduler_config.json. Reference images are resized once, for vision encoder and VAE. */
 const struct recipe recipe_qwen_image_21 = {
     .name = "qwen_image_21",
-    .slot = {
-             TEXT_QWEN3VL(.template_before = QWEN21_SYSTEM,
+    .slot = {TEXT_QWEN3VL(.template_before = QWEN21_SYSTEM,
                           .template_after = "<|im_end|>\n<|im_start|>assistant\n", .empty = " ",
                           .tokens_max = 8192, .tokens_planned = QWEN21_PLANNED, .drop_idx = QWEN21_DROP,
                           .image_prompt = {.template_before = QWEN21_SYSTEM,
@@ -643,7 +640,7 @@ const struct recipe recipe_qwen_image_21 = {
              .processor = {"Qwen3VLProcessor", "processor", true}},
     .images = {.references_max = LANE_REFERENCES_MAX,
                .areas = {.vision = QWEN21_AREA, .vae = QWEN21_AREA, .output = QWEN21_AREA, .multiple = 32}},
-    .denoising = {.span = {{2, INFINITY}},
+    .denoising = {.span = {{1, INFINITY}},
                   .sampling = {.prediction = &prediction_flow,
                                .schedule = &schedule_flow,
                                .sampler = &sampler_euler,
@@ -655,6 +652,7 @@ const struct recipe recipe_qwen_image_21 = {
                   .cfg_needs_negative = true},
     .defaults = {.width = 1024, .height = 1024, .steps = 40, .cfg_scale = 1, .strength = 0.6},
     .patch = QWEN21_PATCH,
+    .colours = &latent_colours_qwen21,
     .size_tokens = QWEN21_MERGE,
     .published = {.title = "Qwen-Image 2.1",
                   .reference = DIFFUSERS,

@@ -103,7 +103,7 @@ static enum status vae_wan_check_shortcuts(const struct component *c, const stru
 
 static enum status vae_wan_check_dims(const struct component *c, const struct vae_wan_half *half,
                                       struct error *e) {
-    enum { WIDTH_MAX = 1 << 16, ATTENTION_MAX = 1024 };
+    enum { WIDTH_MAX = 1 << 16, ATTENTION_MAX = ATTENTION_HEAD_MAX };
     int32_t deepest = c->dims[CHANNELS + (half->from_deepest ? 0 : c->dims[LEVELS] - 1)], widest = 0;
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] > widest) widest = c->dims[CHANNELS + i];

@@ -36,7 +36,7 @@ endef
 $(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
 .SECONDARY: $(patsubst %.c,$B/obj/%.o,$(wildcard test/*/test_*.c))
 # Objects of the command-line program, which libtest.a lacks.
-$B/test_picture_read: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
+$B/test_picture_read $B/test_picture_write: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
 $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail outfile messages)
 $B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode)
 $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,messages terminal)

@@ -159,9 +159,10 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
                         "image tokens of the vision encoder, or twice that", e);
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *text = &m->component[slot];
-        if (recipe->slot[slot].text.image_prompt.pad && text->text_columns != vision->text_columns)
-            mismatch(vision, "image features", vision->text_columns, vision->family->display_name,
-                     text->text_columns, text->family->display_name, e);
+        int columns = vision->text_columns / (1 + vision->deepstack_features);
+        if (recipe->slot[slot].text.image_prompt.pad && text->text_columns != columns)
+            mismatch(vision, "image features", columns, vision->family->display_name, text->text_columns,
+                     text->family->display_name, e);
     }
     return e->code;
 }

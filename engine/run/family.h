@@ -102,8 +102,8 @@ struct family_files {
     const char *const *config_others; /* further values of config_key, NULL-terminated; NULL: none */
     /* True if the index holds the family's characteristic tensors. */
     bool (*probe)(const struct tensor_index *index);
-    /* A family whose tensors have the same names and shapes. If nothing else in a file tells the two apart, it
-     * is recognised as that family, and slots of this family accept it. NULL: none. */
+    /* A family whose tensors have the same names and shapes. If nothing else in a file tells the two apart,
+     * it is recognised as that family, and slots of this family accept it. NULL: none. */
     const struct family *same_tensors;
     /* Rejects other architectures with the same tensor names, before dims are read. May be NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
@@ -246,7 +246,10 @@ struct component {
     int n_tables;
     int n_unknown; /* number of tensors in the files that no block uses (unknown tensors) */
     /* Properties that the components of a pipeline must agree on; 0 if not applicable. */
-    int text_columns;   /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
+    int text_columns; /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
+    /* Deepstack features of a vision encoder, side by side after the tokens in each of its rows, text_columns
+     * in all; the text encoder adds them to its hidden states. */
+    int deepstack_features;
     int pooled_columns; /* columns of a text encoder's pooled row, or of a denoiser's pooled_projections */
     int source_columns; /* columns of lane.source that a text encoder expects; 0: it reads no source */
     /* valid range of clip_skip of a text encoder; 0: not supported */

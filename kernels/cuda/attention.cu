@@ -124,7 +124,8 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static constexpr int queries_bytes = BLOCK_M * WARPS_D * q_in_shared * 32;
     static constexpr int partial_bytes = WARPS_D > 1 ? BLOCK_M *WARPS_D *BLOCK_N * 4 : 0;
     static constexpr int shared_bytes = 2 * rows_bytes + queries_bytes + partial_bytes;
-    static constexpr int blocks = threads == 128 ? 2 : 1; /* thread blocks per multiprocessor */
+    /* thread blocks per multiprocessor */
+    static constexpr int blocks = threads == 128 && HEAD_DIM <= 128 ? 2 : 1;
     static constexpr bool wide = blocks * (shared_bytes + 1024) > 100 * 1024;
     static_assert(WARPS_D <= 2 || WARPS_D == 4, "partial scores are added in pairs");
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
@@ -496,7 +497,8 @@ __device__ static inline place find_place(const attend_args &a, int32_t block, u
  *   block     128    128    128    128    128    128    128    128    256    256    256    256    256
  *   shared   6144  10240  14336  18432  43008  44544  44032  50176  43008  59392  66560  66560  99328
  *   regs      146    168    203    223    239    235    226    232    227    251    249    248    254 (sm_80)
- *   heads of 640: 32 queries, 256 threads, 99328 bytes, 243 registers; of 1024: 32, 256, 90624, 254
+ *   heads of 640: 32 queries, 256 threads, 99328 bytes, 243 registers; of 1024: 32, 256, 90624, 254; of
+ *   1152: 16, 128, 98816
  *   wide tiles: shared                         51200  51712  67584
  *               regs                             255    253    255 (sm_80; make sass prints all)
  *   bytes   reads and writes T H D, of 4 or 2 bytes each; reads 4 S head per block, mostly from L2

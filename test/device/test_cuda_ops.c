@@ -85,9 +85,9 @@ static void test_rows_alike(void **state) {
 static void test_head_sizes(void **state) {
     static const int32_t sizes[] = {1,   8,   15,  16,  17,  24,  31,  32,  40,  48,  49,
                                     64,  65,  72,  80,  96,  100, 112, 120, 128, 129, 160,
-                                    161, 192, 200, 256, 257, 384, 500, 512, 640, 641, 1024};
-    static const int32_t few[] = {40, 80, 128, 160, 384, 640, 1024};
-    int n = SMALL ? 7 : (int)(sizeof sizes / sizeof *sizes);
+                                    161, 192, 200, 256, 257, 384, 500, 512, 640, 641, 1024, 1152};
+    static const int32_t few[] = {40, 80, 128, 160, 384, 640, 1024, 1152};
+    int n = SMALL ? 8 : (int)(sizeof sizes / sizeof *sizes);
     for (int i = 0; i < n; i++) {
         int32_t d = SMALL ? few[i] : sizes[i], t = SMALL ? 3 + i : 50 + 11 * (i % 4), s = t + (i % 3) * 13;
         if (d == 384 || d == 512 || d == 160) s = t + (SMALL ? 13 : 60);

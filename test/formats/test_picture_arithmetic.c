@@ -393,6 +393,105 @@ static int read_rows(const struct sluice_picture *picture, void (*take)(void *to
     return failing;
 }
 
+/* Alpha of transparent() in arithmetic.py: about half of the pixels are opaque or fully transparent. */
+static uint8_t *drawn_alpha(uint64_t seed, int width, int height) {
+    struct sluice_picture from = drawn(seed + 1, width, height);
+    size_t n = (size_t)width * (size_t)height;
+    uint8_t *alpha = pool_alloc(n);
+    for (size_t i = 0; i < n; i++) {
+        int value = 2 * from.rgb[3 * i] - 128;
+        alpha[i] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
+    }
+    return alpha;
+}
+
+/* Callback read_rgba_rows. user: the picture in memory. */
+static int read_rgba_rows(const struct sluice_picture *p, void (*take)(void *to, const uint8_t *row),
+                          void *to, struct sluice_error *e) {
+    static uint8_t row[4 * 256];
+    const struct sluice_picture *from = p->user;
+    (void)e;
+    for (int y = 0; y < p->height; y++) {
+        for (int x = 0; x < p->width; x++) {
+            memcpy(row + 4 * x, from->rgb + 3 * (y * p->width + x), 3);
+            row[4 * x + 3] = from->alpha[y * p->width + x];
+        }
+        take(to, row);
+    }
+    return 0;
+}
+
+/* Fits the image of reference "rgba/W/H/W2/H2" from memory and row by row, and keeps its size once. */
+static void check_rgba(const struct index_entry *entry) {
+    struct picture_size from, to;
+    assert_int_equal(
+        sscanf(entry->name, "rgba/%d/%d/%d/%d", &from.width, &from.height, &to.width, &to.height), 4);
+    uint64_t seed = (uint64_t)from.width * 65536 + (uint64_t)from.height;
+    struct sluice_picture kept = drawn(seed, from.width, from.height);
+    kept.alpha = drawn_alpha(seed, from.width, from.height);
+    struct tensor expected = tensor_of_entry(&truth, entry);
+    size_t pixels = (size_t)to.width * (size_t)to.height, all = (size_t)from.width * (size_t)from.height;
+    uint8_t *rgb = pool_alloc(3 * (pixels + all)), *alpha = pool_alloc(pixels + all);
+    struct sluice_picture lazy = {
+        .width = from.width, .height = from.height, .read_rgba_rows = read_rgba_rows, .user = &kept};
+    for (int i = 0; i < 2; i++) {
+        struct fitting f = fit_make(FIT_STRETCH, from, to);
+        f.part.alpha = true;
+        fit_read(&machine, i ? &lazy : &kept, &f, rgb, alpha, &problem);
+        assert_ok();
+        for (size_t k = 0; k < pixels; k++) {
+            assert_memory_equal(rgb + 3 * k, (const uint8_t *)expected.data + 4 * k, 3);
+            assert_int_equal(alpha[k], ((const uint8_t *)expected.data)[4 * k + 3]);
+        }
+    }
+    struct fitting same = fit_make(FIT_STRETCH, from, from);
+    same.part.alpha = true;
+    fit_read(&machine, &lazy, &same, rgb, alpha, &problem);
+    assert_ok();
+    assert_memory_equal(rgb, kept.rgb, 3 * all);
+    assert_memory_equal(alpha, kept.alpha, all);
+}
+
+/* Measured: all values equal Pillow's, which premultiplies by alpha. */
+TEST(resizing_with_alpha_equals_pillow) {
+    int n = 0;
+    for (int i = 0; i < truth.n_entries; i++) {
+        if (strncmp(truth.entries[i].name, "rgba/", 5) != 0) continue;
+        check_rgba(&truth.entries[i]);
+        pool_used = 0;
+        n++;
+    }
+    assert_int_equal(n, 5);
+}
+
+/* A VAE with alpha reads four channels; a vision encoder reads the image over white, at any size. */
+TEST(tensors_with_alpha) {
+    static const float none[3], one[3] = {1 / 255.0F, 1 / 255.0F, 1 / 255.0F};
+    enum { X = 31, Y = 23 };
+    uint64_t seed = X * 65536 + Y;
+    struct sluice_picture p = drawn(seed, X, Y);
+    p.alpha = drawn_alpha(seed, X, Y);
+    struct tensor four = floats(Y, X, RGBA), three = floats(Y, X, 3);
+    const uint8_t *white = known("white/31/23").data;
+    picture_to_tensor(&p, NULL, false, four);
+    picture_to_vision(&p, none, one, three);
+    const float *values = four.data, *seen = three.data;
+    uint8_t *made = pool_alloc(X * Y * 3);
+    picture_resize(&machine, &p, TORCH_BICUBIC, (struct picture_size){X, Y}, made, &problem);
+    assert_ok();
+    for (int i = 0; i < X * Y; i++) {
+        assert_true(values[4 * i + 3] == 2 * ((float)p.alpha[i] / 255) - 1);
+        for (int c = 0; c < 3; c++) {
+            assert_true(values[4 * i + c] == 2 * ((float)p.rgb[3 * i + c] / 255) - 1);
+            assert_int_equal(lrintf(seen[3 * i + c]), white[3 * i + c]);
+            assert_int_equal(made[3 * i + c], white[3 * i + c]);
+        }
+    }
+    p.alpha = NULL;
+    picture_to_tensor(&p, NULL, false, four);
+    for (int i = 0; i < X * Y; i++) assert_true(values[4 * i + 3] == 1);
+}
+
 enum delivery { HAS_PIXELS, IN_ROWS, WHOLE, N_DELIVERIES };
 
 /* Returns the image as a program gives it: with its pixels, or with callbacks that read rows or all pixels.
@@ -426,7 +525,7 @@ TEST(fitted_pixels_equal_diffusers) {
                 how, drawn((uint64_t)from.width * 65536 + (uint64_t)from.height, from.width, from.height));
             assert_int_equal(entry->bytes, 3 * f.size.width * f.size.height);
             memset(made, 1, sizeof made);
-            fit_read(&machine, &p, &f, made, &problem);
+            fit_read(&machine, &p, &f, made, NULL, &problem);
             assert_ok();
             if (memcmp(made, expected.data, entry->bytes)) fail_msg("%s", entry->name);
             assert_int_equal(made[entry->bytes], 1);
@@ -443,7 +542,7 @@ TEST(fitting_memory_as_declared) {
         pool_used = 0;
         struct sluice_picture p = delivered(how, drawn(1, from.width, from.height));
         struct fitting f = fit_make(FIT_CROP, from, to);
-        fit_read(&counting, &p, &f, pool_alloc(20 * 30 * 3), &problem);
+        fit_read(&counting, &p, &f, pool_alloc(20 * 30 * 3), NULL, &problem);
         assert_ok();
         struct memory_use use = sys_memory_use(&counting);
         uint64_t pages = how == WHOLE ? 4096 : 0;
@@ -477,7 +576,7 @@ static void expect_failure(struct sys *sys, enum delivery how, enum status code)
     struct sluice_picture p = delivered(how, drawn(1, 50, 40));
     struct fitting f = fit_make(FIT_STRETCH, (struct picture_size){50, 40}, (struct picture_size){20, 30});
     rows_kept = 40 - ROWS_LOST;
-    fit_read(sys, &p, &f, pool_alloc(20 * 30 * 3), &problem);
+    fit_read(sys, &p, &f, pool_alloc(20 * 30 * 3), NULL, &problem);
     rows_kept = INT32_MAX;
     assert_int_equal(problem.code, code);
     problem = (struct error){0};

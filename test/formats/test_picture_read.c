@@ -21,14 +21,15 @@ enum { PNG_MUTATIONS = 5000, MUTATIONS = 4000, RECENT_SECONDS = 10, WIDTH = 19, 
 
 static struct sluice_error problem;
 static struct sluice_picture picture;
-static uint8_t *pixels;
+static uint8_t *pixels; /* RGB triples, or RGBA quadruples if as_rgba */
+static bool as_rgba;
 static int n_rows;
 static unsigned notes; /* PICTURE_TRANSPARENT, PICTURE_ANIMATED of the last image */
 static uint64_t random_state = 1;
 
 static void take_row(void *to, const uint8_t *row) {
     (void)to;
-    size_t bytes = 3 * (size_t)picture.width;
+    size_t bytes = (as_rgba ? 4 : 3) * (size_t)picture.width;
     assert_true(n_rows < picture.height);
     memcpy(pixels + (size_t)n_rows++ * bytes, row, bytes);
 }
@@ -43,10 +44,10 @@ static int read_file(const char *name, uint64_t memory) {
     int status = picture_open(name, &picture, &notes, &problem);
     if (status || picture.reading_bytes > memory) return status;
     free(pixels);
-    pixels = malloc((size_t)picture.width * (size_t)picture.height * 3);
+    pixels = malloc((size_t)picture.width * (size_t)picture.height * 4);
     assert_non_null(pixels);
     n_rows = 0;
-    status = picture_read(&picture, &(struct row_sink){take_row, NULL}, &more, &problem);
+    status = picture_read(&picture, &(struct row_sink){take_row, NULL, as_rgba}, &more, &problem);
     if (!status) assert_int_equal(n_rows, picture.height);
     notes |= more;
     return status;
@@ -118,7 +119,7 @@ TEST(reading_memory_bounded) {
     assert_int_equal(picture_open(name, &picture, &nothing, &problem), SLUICE_OK);
     assert_true(picture.reading_bytes < 1 << 20);
     long before = peak_kib();
-    assert_int_equal(picture_read(&picture, &(struct row_sink){ignore_row, &n}, &nothing, &problem),
+    assert_int_equal(picture_read(&picture, &(struct row_sink){ignore_row, &n, false}, &nothing, &problem),
                      SLUICE_OK);
     assert_true(n > 0 && peak_kib() - before < 8 << 10);
     b.at[28] = 1;
@@ -185,6 +186,33 @@ TEST(pixels_equal_pillow) {
     }
 }
 
+/* The same files as RGBA: Pillow's alpha, or 255. */
+TEST(alpha_equals_pillow) {
+    int n_clear = 0;
+    as_rgba = true;
+    for (int i = 0; i < N_FILES; i++) {
+        const char *name = files[i].name;
+        int stem = (int)strcspn(name, ".");
+        char rgb_name[64], alpha_name[64];
+        snprintf(rgb_name, sizeof rgb_name, "%.*s.rgb", stem, name);
+        snprintf(alpha_name, sizeof alpha_name, "%.*s.alpha", stem, name);
+        bool clear = files[i].notes & PICTURE_TRANSPARENT;
+        struct bytes b = golden(name), rgb = golden(rgb_name), alpha = {0};
+        if (clear) alpha = golden(alpha_name);
+        if (read_bytes(&b)) fail_msg("%s: %s (%s)", name, problem.what, problem.found);
+        for (size_t k = 0; k < WIDTH * HEIGHT; k++) {
+            assert_memory_equal(pixels + 4 * k, rgb.at + 3 * k, 3);
+            assert_int_equal(pixels[4 * k + 3], clear ? alpha.at[k] : 255);
+            n_clear += pixels[4 * k + 3] < 255;
+        }
+        free(b.at);
+        free(rgb.at);
+        free(alpha.at);
+    }
+    as_rgba = false;
+    assert_true(n_clear > 3 * WIDTH * HEIGHT);
+}
+
 static unsigned char eight_bits(unsigned v, unsigned depth) {
     unsigned most = (1u << depth) - 1;
     return (unsigned char)((v * 255 + most / 2) / most);
@@ -196,14 +224,26 @@ static void expected_pixel(struct kind k, unsigned x, unsigned y, unsigned char 
     if (k.colours == 3) png_palette_of(png_sample_of(k, x, y, 0), rgb);
 }
 
-static void assert_pixels(struct kind k) {
+/* Alpha of a pixel; clear: the file has the tRNS chunk of put_transparency. */
+static int expected_alpha(struct kind k, bool clear, unsigned x, unsigned y) {
+    unsigned first = png_sample_of(k, x, y, 0);
+    if (k.colours & 4) return eight_bits(png_sample_of(k, x, y, k.colours & 2 ? 3 : 1), k.depth);
+    if (!clear) return 255;
+    if (k.colours == 3) return first < 2 ? (int)first : 255;
+    if (k.colours == 0) return first == 1 ? 0 : 255;
+    return first == 1 && png_sample_of(k, x, y, 1) == 1 && png_sample_of(k, x, y, 2) == 0 ? 0 : 255;
+}
+
+static void assert_pixels(struct kind k, bool clear) {
+    size_t bytes = as_rgba ? 4 : 3;
     unsigned char rgb[3];
     assert_int_equal(picture.width, k.width);
     assert_int_equal(picture.height, k.height);
     for (unsigned y = 0; y < k.height; y++)
         for (unsigned x = 0; x < k.width; x++) {
             expected_pixel(k, x, y, rgb);
-            if (memcmp(rgb, pixels + 3 * (y * k.width + x), 3) != 0)
+            const uint8_t *pixel = pixels + bytes * (y * k.width + x);
+            if (memcmp(rgb, pixel, 3) != 0 || (as_rgba && pixel[3] != expected_alpha(k, clear, x, y)))
                 fail_msg("%ux%u, %u bits of type %u%s: wrong pixel at %u, %u", k.width, k.height, k.depth,
                          k.colours, k.interlaced ? ", interlaced" : "", x, y);
         }
@@ -231,8 +271,13 @@ static void check_kind(struct kind k, bool clear, size_t idat) {
     if (clear) put_transparency(&b, k);
     png_put_idat(&b, k, idat);
     png_put_chunk(&b, "IEND", "", 0);
+    for (int i = 0; i < 2; i++) {
+        as_rgba = i;
+        if (read_bytes(&b)) fail_msg("%u bits of type %u: %s", k.depth, k.colours, problem.found);
+        assert_pixels(k, clear);
+    }
+    as_rgba = false;
     if (read_bytes(&b)) fail_msg("%u bits of type %u: %s", k.depth, k.colours, problem.found);
-    assert_pixels(k);
     assert_true((notes == PICTURE_TRANSPARENT) == (clear || k.colours & 4));
     free(b.at);
 }
@@ -532,7 +577,7 @@ TEST(ancillary_chunks_skipped) {
     assert_true(seconds() - began < RECENT_SECONDS);
     /* The file is in memory too. Measured: SKIPPED bytes plus 1 MiB, file included. */
     assert_true(peak_kib() - before < 2 * (SKIPPED >> 10));
-    assert_pixels(grey);
+    assert_pixels(grey, false);
     free(b.at);
     free(bomb.at);
     free(zeros);
@@ -646,13 +691,13 @@ TEST(header_size_limits) {
     free(b.at);
 }
 
-/* Checks the memory in bytes per pixel, besides the file and 2 MiB: lossy 3, lossy with alpha 5, lossless and
- * animations 7. */
+/* Checks the memory in bytes per pixel, besides the file and 2 MiB: lossy 4, lossy with alpha 6, lossless and
+ * animations 8. */
 TEST(webp_memory) {
     static const struct {
         const char *name;
         uint64_t a_pixel;
-    } rows[] = {{"near.webp", 3}, {"near_clear.webp", 5}, {"exact.webp", 7}, {"moving.webp", 7}};
+    } rows[] = {{"near.webp", 4}, {"near_clear.webp", 6}, {"exact.webp", 8}, {"moving.webp", 8}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct bytes b = golden(rows[i].name);
         assert_int_equal(read_within(&b, LARGE), SLUICE_OK);

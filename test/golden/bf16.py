@@ -38,6 +38,8 @@ import ovis.bf16
 import ovis.specs
 import qwen.bf16
 import qwen.specs
+import qwen21.bf16
+import qwen21.specs
 import reference_tensors as reference
 import sd3.bf16
 import sd3.specs
@@ -240,6 +242,7 @@ def main():
     families |= {name: ovis.bf16.family for name in ovis.specs.FORMS}
     families |= {name: krea.bf16.family for name in krea.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
+    families |= {name: qwen21.bf16.family for name in qwen21.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
     families |= {name: anima.bf16.family for name in anima.specs.FORMS}
     parser.add_argument("--only", choices=families)

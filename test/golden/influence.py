@@ -33,13 +33,15 @@ import wan.influence
 import watch
 import zimage_influence
 
-FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
+# zimage_base has zimage_a's weights
+FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux": flux.influence,
             "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
             "krea2": krea.influence,
-            "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence,
-            "wan": wan.influence, "sd3": sd3.influence, "anima": anima.influence}
+            "krea2": krea.influence,
+            "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence, "wan": wan.influence, "sd3": sd3.influence,
+            "anima": anima.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding

@@ -215,11 +215,14 @@ static void read_lists(const struct block_test *t, const json_t *about, struct l
     }
     json_array_foreach(json_object_get(about, "reference"), i, item) lane->reference[i] =
         reference_of(t, item);
-    json_array_foreach(json_object_get(about, "vision_spans"), i, item) lane->vision_spans[i] =
-        (struct vision_span){.rows = reference_of(t, json_object_get(item, "rows")),
-                             .first = number_of(item, "first"),
-                             .height = number_of(item, "height"),
-                             .width = number_of(item, "width")};
+    json_array_foreach(json_object_get(about, "vision_spans"), i, item) {
+        lane->vision_spans[i] = (struct vision_span){.first = number_of(item, "first"),
+                                                     .height = number_of(item, "height"),
+                                                     .width = number_of(item, "width")};
+        /* a denoiser's lane has no rows */
+        const json_t *rows = json_object_get(item, "rows");
+        if (rows) lane->vision_spans[i].rows = reference_of(t, rows);
+    }
     const json_t *sizes = json_object_get(about, "add_time_ids");
     lane->n_add_time_ids = (int)json_array_size(sizes);
     json_array_foreach(sizes, i, item) lane->add_time_ids[i] = (float)json_number_value(item);

@@ -165,6 +165,8 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
     json_object_set_new(stage, "waits", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     if (json_object_get(stage, "vae_tiling") && edits->tiles)
         json_object_set_new(stage, "vae_tiling", json_string(random_next_atomic(random) % 2 ? "on" : "off"));
+    if (json_object_get(stage, "prefix"))
+        json_object_set_new(stage, "prefix", json_string(edit % 2 ? "kept" : "recomputed"));
 }
 
 static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_less) {
@@ -180,12 +182,13 @@ static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_
 /* Counts the denoiser stages that streamed, by each value of an edited plan setting. A test checks that every
  * setting was really used. */
 struct variety {
-    int depth[3], no_wrap[2], waits[2], direct[2], tiled[2];
+    int depth[3], no_wrap[2], waits[2], direct[2], tiled[2], kept[2];
 };
 
 static void note_variety(struct variety *v, json_t *plan) {
     json_t *stage = stage_of(plan, "denoise");
     v->tiled[!strcmp(word(stage_of(plan, "decode"), "vae_tiling"), "on")]++;
+    if (json_object_get(stage, "prefix")) v->kept[!strcmp(word(stage, "prefix"), "kept")]++;
     if (!streamed(plan, "denoise")) return;
     v->depth[number(stage, "depth")]++;
     v->no_wrap[number(stage, "no_wrap")]++;
@@ -201,6 +204,8 @@ static void check_variety(const struct variety *v, bool tiles, const char *name)
     check(v->waits[0] && v->waits[1], "%s: waits off in %d runs, on in %d", name, v->waits[0], v->waits[1]);
     check(v->tiled[0] && (v->tiled[1] || !tiles), "%s: tiling off in %d runs, on in %d", name, v->tiled[0],
           v->tiled[1]);
+    check(!v->kept[0] == !v->kept[1], "%s: prefix recomputed in %d runs, kept in %d", name, v->kept[0],
+          v->kept[1]);
     if (!tiles) printf("%s: images too small for tiling\n", name);
     check(v->direct[0] && v->direct[1], "%s: cached reads in %d runs, direct in %d", name, v->direct[0],
           v->direct[1]);

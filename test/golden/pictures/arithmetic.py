@@ -7,6 +7,7 @@
 identical to those of test_picture_arithmetic.c.
 
 resize/W/H/W2/H2[/Y/X]: resampled by Pillow's Lanczos, of seed W 65536 + H; every Yth row and Xth column.
+rgba/W/H/W2/H2: likewise RGBA, with transparent(); white/W/H: an image with that alpha pasted on white.
 bicubic/W/H/W2/H2[/Y/X]: likewise by PyTorch, as torchvision resizes bytes (its functional.resize calls just this).
 tensor [3, H, W]: every value of every channel.  mask [H, W], channels [64, H/8, W/8] and masked [3, H, W]: of a mask
 with greys on both sides of the threshold (mask_rgb).  moments, noise, sampled, mean: of a VAE's
@@ -39,6 +40,7 @@ from transformers import Qwen2VLImageProcessor
 SCALE, SHIFT = 0.3611, 0.1159
 RESIZE = [(97, 61, 48, 32), (20, 13, 32, 16), (200, 10, 16, 16), (1, 1, 16, 16), (33, 35, 48, 16), (50, 700, 48, 32),
           (2000, 900, 1504, 688, 37, 41)]
+RGBA = [(97, 61, 48, 32), (20, 13, 32, 16), (200, 10, 16, 16), (1, 1, 16, 16), (50, 700, 16, 32)]
 BICUBIC = [(96, 64, 84, 56), (64, 96, 56, 112, 3, 1), (96, 96, 84, 84), (37, 250, 56, 56), (1, 1, 56, 56), (50, 700, 56, 56, 2, 1),
            (32, 1184, 28, 1176, 9, 1), (56, 84, 56, 84), (384, 384, 392, 392, 17, 13), (1024, 1024, 1036, 1036, 37, 41),
            (1504, 704, 1512, 700, 37, 41), (3000, 40, 56, 1036, 29, 3)]
@@ -53,6 +55,24 @@ def resized(out):
         planes = torch.from_numpy(np.array(draw(width * 65536 + height, height, width))).permute(2, 0, 1).contiguous()
         made = torch.nn.functional.interpolate(planes[None], (to_height, to_width), mode="bicubic", antialias=True)
         keep(out, "bicubic", (width, height, to_width, to_height, *every), made[0].permute(1, 2, 0).numpy())
+
+
+def transparent(seed, height, width):
+    """Returns an RGBA image; about half of its pixels are opaque or fully transparent."""
+    alpha = np.array(draw(seed + 1, height, width))[:, :, 0].astype(int)
+    image = draw(seed, height, width)
+    image.putalpha(Image.fromarray(np.clip(2 * alpha - 128, 0, 255).astype(np.uint8)))
+    return image
+
+
+def with_alpha(out):
+    for width, height, to_width, to_height in RGBA:
+        image = transparent(width * 65536 + height, height, width)
+        keep(out, "rgba", (width, height, to_width, to_height), np.array(image.resize((to_width, to_height), Image.LANCZOS)))
+    white = Image.new("RGB", (31, 23), (255, 255, 255))
+    image = transparent(31 * 65536 + 23, 23, 31)
+    white.paste(image, mask=image.getchannel("A"))
+    keep(out, "white", (31, 23), np.array(white))
 
 
 def keep(out, kind, numbers, made):
@@ -160,7 +180,7 @@ def canvases(out):
 
 def main():
     out = {}
-    for part in (resized, numbers, posterior, sizes, areas, areas_up, limited, canvases):
+    for part in (resized, with_alpha, numbers, posterior, sizes, areas, areas_up, limited, canvases):
         part(out)
     out = {name: tensor.contiguous() for name, tensor in out.items()}
     save_file(out, os.path.join(os.path.dirname(os.path.abspath(__file__)), "arithmetic.safetensors"))

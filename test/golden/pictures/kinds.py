@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Images written and read by Pillow: NAME.jpg or NAME.webp or NAME.png, and NAME.rgb, the rows of RGB triples of
-exif_transpose and convert("RGB"); of an animation the first frame.
+exif_transpose and convert("RGB"); of an animation the first frame.  NAME.alpha: alpha of an image that has it.
 
     kinds.py
 
@@ -23,6 +23,9 @@ def save(name, made, **how):
         return
     with open(os.path.splitext(path)[0] + ".rgb", "wb") as file:
         file.write(ImageOps.exif_transpose(Image.open(path)).convert("RGB").tobytes())
+    if Image.open(path).mode == "RGBA":
+        with open(os.path.splitext(path)[0] + ".alpha", "wb") as file:
+            file.write(Image.open(path).getchannel("A").tobytes())
 
 
 def exif(orientation):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Images written and read by Pillow: NAME.png and NAME.rgb, the rows of RGB triples of convert("RGB").
+"""Images written and read by Pillow: NAME.png and NAME.rgb, the rows of RGB triples of convert("RGB"), and
+NAME.alpha, the alpha of convert("RGBA") of an image with transparency.
 
     make.py
 
@@ -35,6 +36,9 @@ def save(name, made, **how):
     made.save(path, **how)
     with open(os.path.join(HERE, name + ".rgb"), "wb") as file:
         file.write(Image.open(path).convert("RGB").tobytes())
+    if "A" in made.mode or "transparency" in how:
+        with open(os.path.join(HERE, name + ".alpha"), "wb") as file:
+            file.write(Image.open(path).convert("RGBA").getchannel("A").tobytes())
 
 
 def save_16(name):

@@ -1,7 +1,7 @@
 """Generates the Qwen-Image-2.1 fixtures, for ../make.py.
 
 Each NAME/ has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors.  qwen_image_21 and
-qwen_image_21_distilled link to all components of qwen_image_21_ref.  A token is one latent pixel, in raster order; the sequence
+qwen_image_21_distilled, which has no block reference tensors, link to all components of qwen_image_21_ref.  A token is one latent pixel, in raster order; the sequence
 is the prompt with its images' tokens, then the drawn image.  References are resized to the small area of specs.py.
 Case k's reference tensors have the prefix "case{k}.":
   ids.cond                   i32, including the template and an image's repeated pad tokens; .uncond likewise
@@ -91,8 +91,10 @@ def make(spec, out):
             if case["index"] or seen:
                 values.pop("decoded", None)
             tensors |= inputs.named(case, {name: value for name, value in values.items() if not name.startswith("moments.")})
-    block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
-    tensors |= block
+    blocks = {}
+    if not spec.form["sample_sigmas"]:
+        block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
+        tensors |= block
     if texts:
         ids = tensors["case0.ids.cond"].long()
         tensors["text.embedding"] = torch.nn.functional.embedding(ids, pipe.text_encoder.get_input_embeddings().weight)
