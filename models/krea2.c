@@ -627,7 +627,7 @@ enum { KREA2_DROPPED = 34, KREA2_ROWS = 512 };
                  .template_before = "<|im_start|>system\nDescribe the image by detailing the color, shape, " \
                                     "size, texture, quantity, text, spatial relationships of the objects "   \
                                     "and background:<|im_end|>\n<|im_start|>user\n",                         \
-                 .template_after = "<|im_end|>\n<|im_start|>assistant\n", .keeps_template_after = true,      \
+                 .template_after = "<|im_end|>\n<|im_start|>assistant\n", .template_after_tokens = 5,         \
                  .tokens_max = KREA2_DROPPED + KREA2_ROWS, .drop_idx = KREA2_DROPPED),                       \
              DENOISER(family_krea2), VAE_WAN},                                                               \
     .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS,                                             \

@@ -61,8 +61,9 @@ struct image_prompt {
 /* How one text encoder tokenizes a prompt. */
 struct text_recipe {
     const char *template_before, *template_after; /* template text before and after the prompt; NULL: none */
-    /* template_after is tokenised separately and kept when a prompt is truncated to tokens_max. */
-    bool keeps_template_after;
+    /* Not 0: template_after, of this many tokens with the published tokenizer, is tokenised separately; the
+     * text before it is truncated to tokens_max minus this number. */
+    int template_after_tokens;
     const char *empty;     /* text that replaces an empty prompt; NULL: none */
     const char *deleted;   /* text that is deleted from prompts, such as Mistral's image token; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */

@@ -108,6 +108,10 @@ static void qwen3vl_derive_dims(struct component *c) {
     qwen3vl_default_sections(c);
 }
 
+/* Pipelines that show the text encoder no images do not use the vision encoder. */
+static const char *const qwen3vl_ignorable[] = {"lm_head.", "output.weight", "visual.", "model.visual.",
+                                                NULL};
+
 const struct family family_qwen3vl = {
     .name = "qwen3vl",
     .kind = FAMILY_TEXT,
@@ -118,7 +122,7 @@ const struct family family_qwen3vl = {
               .config_others = qwen3vl_model_types,
               .probe = qwen3vl_probe,
               .same_tensors = &family_qwen3,
-              .ignorable = llm_ignorable},
+              .ignorable = qwen3vl_ignorable},
     .config = {.dimensions = qwen3vl_dimensions,
                .n_dimensions = COUNT_OF(qwen3vl_dimensions),
                .settings = qwen3vl_settings,

@@ -658,6 +658,7 @@ const struct recipe recipe_qwen_image_21 = {
                   .cfg_needs_negative = true},
     .defaults = {.width = 1024, .height = 1024, .steps = 40, .cfg_scale = 1, .strength = 0.6},
     .patch = QWEN21_PATCH,
+    .colours = &latent_colours_qwen21,
     .size_tokens = QWEN21_MERGE,
     .published = {.title = "Qwen-Image 2.1",
                   .reference = DIFFUSERS,

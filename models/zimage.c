@@ -550,6 +550,7 @@ static const struct hf_source zimage_turbo_files[] = {
 static const struct hf_source zimage_base_files[] = {
     {"Tongyi-MAI/Z-Image", NULL, NULL, 0},
     {"Comfy-Org/z_image", "--diffusion-model", "z_image_bf16.safetensors", 12300},
+    {"unsloth/Z-Image-GGUF", "--diffusion-model", "z-image-Q6_K.gguf", 0},
     {0},
 };
 static const struct hf_source zimage_files[] = {

@@ -106,9 +106,10 @@ static struct tensor picture(struct call *c, int32_t side, int32_t channels) {
 /* Allocates a weight of any type, and its scales if the type stores scales separately. */
 static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns) {
     struct tensor t = matrix(c, c->weights, rows, columns);
-    int tiled = dtype_tiled_values(t.dtype);
-    if (tiled) t.scales = matrix(c, DTYPE_U8, (rows + 127) / 128 * 128, (columns / tiled + 3) / 4 * 4).data;
-    if (t.dtype == DTYPE_I8) t.scales = row(c, rows).data;
+    bool apart = dtype_tiled_values(t.dtype) || t.dtype == DTYPE_I8 || t.dtype == DTYPE_I4_ROT256;
+    t.scales = &t; /* temporary non-NULL value: only the size of the scales is computed */
+    int32_t bytes = (int32_t)tensor_scales_bytes(&t);
+    t.scales = apart ? matrix(c, DTYPE_U8, 1, bytes).data : NULL;
     return t;
 }
 

@@ -42,7 +42,7 @@ const char *sluice_part_flag(int i, char *help, size_t help_bytes) {
     size_t n = strlen(help);
     const char *more = part_flag_chooses(flag, FAMILY_TINY_DECODER)
                            ? ", faster, slightly different images; none: not used"
-                           : "; none: leave it out, if the model allows that";
+                           : "; none: leave it out";
     if (part_flag_optional(flag) && n < help_bytes) snprintf(help + n, help_bytes - n, "%s", more);
     return flag;
 }

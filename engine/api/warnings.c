@@ -48,20 +48,30 @@ static void warn_of_guidance(const struct sluice_session_options *to, const stru
              requested);
 }
 
-/* Warns of --cfg-norm and --cfg-until without effect. */
+/* Where a step begins, for --cfg-until. */
+static double level_of(const struct grid_step *step) {
+    return 1 - (double)step->at.timestep / TRAINED_TIMESTEPS;
+}
+
+/* Warns of --cfg-norm and --cfg-until without effect, and of --cfg-until that leaves no guided step. */
 static void warn_of_guidance_limits(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct job_schedule *s = &job->schedule;
     bool limits = r->cfg_norm > 0, ends = r->cfg_until < 1;
+    int n_guided = 0;
     if (job->settings.decode_only || (!limits && !ends)) return;
-    const char *flag = !ends     ? "--cfg-norm has"
-                       : !limits ? "--cfg-until has"
-                                 : "--cfg-norm and --cfg-until have";
+    for (int i = 0; i < s->n_spans; i++) n_guided += s->spans[i].n_guided_calls;
+    const char *flags = !ends     ? "--cfg-norm has"
+                        : !limits ? "--cfg-until has"
+                                  : "--cfg-norm and --cfg-until have";
     if (job->settings.n_prompts == 1)
-        log_line(to, SLUICE_WARNING, "%s no effect without guidance (--cfg-scale is 1)", flag);
+        log_line(to, SLUICE_WARNING, "%s no effect without guidance (--cfg-scale is 1)", flags);
+    else if (!n_guided)
+        log_line(to, SLUICE_WARNING, "--cfg-until %g turns guidance off: the first step begins at %.3g",
+                 r->cfg_until, level_of(s->grid.step));
     else if (ends && s->calls[s->n_calls - 1].scale != 1)
         log_line(to, SLUICE_WARNING, "--cfg-until %g has no effect: the last step begins at %.3g",
-                 r->cfg_until, 1 - (double)s->calls[s->n_calls - 1].at.timestep / TRAINED_TIMESTEPS);
+                 r->cfg_until, level_of(&s->grid.step[s->grid.n - 1]));
 }
 
 /* Warns of an input image that has no influence because the first step begins with pure noise. */
@@ -197,6 +207,7 @@ static void log_tiny_decoder(const struct sluice_session_options *to, const stru
 void warn_plan(const struct sluice_session_options *to, const struct job *job) {
     log_tiny_decoder(to, job);
     log_adapters(to, job);
+    warn_of_guidance_limits(to, job);
     warn_of_slg(to, job);
 }
 

@@ -213,7 +213,7 @@ static void write_prompt(struct text_builder *whole, const struct text_recipe *r
     }
     append_prompt(whole, text, bytes, recipe->deleted);
     if (!bytes) append_template(whole, recipe->empty, 0);
-    if (!recipe->keeps_template_after) append_template(whole, recipe->template_after, 0);
+    if (!recipe->template_after_tokens) append_template(whole, recipe->template_after, 0);
 }
 
 /* Encodes a prompt of any length with its template. Cleans the prompt first if the recipe requires it. */
@@ -309,8 +309,7 @@ static enum status encode_apart(struct sys *sys, const struct text_recipe *recip
     return e->code;
 }
 
-/* Truncates a prompt so that template_after fits into tokens_max, then appends the tokens of template_after.
- */
+/* Truncates a prompt, then appends the tokens of template_after (text_recipe.template_after_tokens). */
 static enum status append_template_after(struct sys *sys, const struct text_recipe *recipe,
                                          const struct tokenizer *tokenizer, struct prompt_tokens *tokens,
                                          struct error *e) {
@@ -319,8 +318,9 @@ static enum status append_template_after(struct sys *sys, const struct text_reci
     if (tokenizer_encode(tokenizer, recipe->template_after, strlen(recipe->template_after), &after, &n, e) !=
         OK)
         return e->code;
-    tokens->cut = tokens->n_ids > recipe->tokens_max - n;
-    if (tokens->cut) tokens->n_ids = recipe->tokens_max - n;
+    int most = recipe->tokens_max - recipe->template_after_tokens;
+    tokens->cut = tokens->n_ids > most;
+    if (tokens->cut) tokens->n_ids = most;
     ids = sys->alloc(sys, LINE_HOST, (size_t)(tokens->n_ids + n) * sizeof *ids);
     if (ids) {
         memcpy(ids, tokens->ids, (size_t)tokens->n_ids * sizeof *ids);
@@ -536,7 +536,7 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
     if (e->code != OK) return e->code;
     if (recipe->bos || recipe->eos || recipe->pad || recipe->pad_with_id_0)
         return add_special_tokens(sys, recipe, tokenizer, tokens_max, tokens, e);
-    if (recipe->keeps_template_after) return append_template_after(sys, recipe, tokenizer, tokens, e);
+    if (recipe->template_after_tokens) return append_template_after(sys, recipe, tokenizer, tokens, e);
     tokens->cut = tokens->n_ids > recipe->tokens_max;
     if (tokens->cut) tokens->n_ids = recipe->tokens_max;
     return OK;

@@ -396,23 +396,38 @@ static struct i4_scales i4_scales_of(const struct tensor *w, int64_t row) {
     return s;
 }
 
-/* Decodes groups of 16 4-bit codes to int8: level * group scale, rounded to nearest even by adding 1.5 *
- * 2^23. from, group: the first code and the first group scale. */
+/* Makes the 16 int8 codes of each group: level * scale, rounded to nearest even and limited; NaN gives 0.
+ * Adding 1.5 * 2^23 leaves the integer in the low bits. */
+INLINE void i4_tables(uint8_t *restrict to, const float *restrict level, const float *restrict d, int64_t n) {
+    for (int64_t g = 0; g < n; g++)
+#pragma omp simd
+        for (int j = 0; j < LANES; j++) {
+            float v = level[j] * d[g];
+            v = v < 127 ? v : 127;
+            v = v > -127 ? v : -127;
+            uint32_t bits = (union float_bits){.value = v + 12582912.0f}.bits;
+            to[LANES * g + j] = (uint8_t)bits;
+        }
+}
+
+/* Decodes groups of 16 4-bit codes to int8. from, group: the first code and the first group scale. */
 WIDE static void decode_i4(int8_t *restrict to, const unsigned char *restrict from, const float *level,
                            const unsigned char *group, int64_t groups) {
-    const float whole = 12582912;
-    for (int64_t g = 0; g < groups; g++, to += LANES, from += LANES / 2) {
-        code_table code;
-        uint8_t low_first[LANES];
-        float scale = e4m3_f32(group[g]);
-        for (int j = 0; j < LANES; j++) {
-            float v = level[j] * scale;
-            v = v > 127 ? 127 : v < -127 ? -127 : v;
-            code[j] = (int8_t)(v == v ? (v + whole) - whole : 0);
+    for (int64_t count; groups > 0; groups -= count, group += count) {
+        code_table tables[LANES];
+        float d[LANES];
+        count = groups < LANES ? groups : LANES;
+        decode_e4m3(d, group, count);
+        for (int64_t g = 0; g < count; g++) d[g] = d[g] == d[g] ? d[g] : 0;
+        i4_tables((uint8_t *)tables, level, d, count);
+        for (int64_t g = 0; g < count; g++, to += LANES, from += LANES / 2) {
+            uint64_t both;
+            memcpy(&both, from, sizeof both);
+            bytes all = (bytes)(pair){both, 0}, low = all & 15, high = all >> 4;
+            *(bytes *)to =
+                __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            look_up((uint8_t *)to, (const code_table *)&tables[g], LANES);
         }
-        for (int j = 0; j < LANES; j++) low_first[j] = from[j / 2] >> j % 2 * 4 & 15;
-        look_up(low_first, (const code_table *)&code, LANES);
-        memcpy(to, low_first, LANES);
     }
 }
 

@@ -275,8 +275,9 @@ static void test_damaged_file(const struct damaged_file *v, int n_random, bool e
     snprintf(folder, sizeof folder, "%s", copy_model_folder(v->model, "damaged"));
     snprintf(path, sizeof path, "%s/%s", folder, v->file);
     if (!strcmp(v->file, "sluice.json")) {
-        static const char defaults[] =
-            "{\"width\": 48, \"height\": 32, \"steps\": 3, \"cfg_scale\": 1.5, \"flow_shift\": 3}";
+        static const char defaults[] = "{\"width\": 48, \"height\": 32, \"steps\": 3, \"cfg_scale\": 1.5, "
+                                       "\"flow_shift\": 3, \"cfg_norm\": 1, "
+                                       "\"cfg_until\": 0.5}";
         write_file(path, defaults, sizeof defaults - 1);
     }
     struct text whole_model = text_of(path);

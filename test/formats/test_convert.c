@@ -6,6 +6,7 @@
 #include "kernels/cpu/weights.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/quantise/quantise.h"
+#include "loaders/quantised.h"
 #include "test/lib/conversions.h"
 #include "test/lib/random_models.h"
 
@@ -249,7 +250,7 @@ static void test_every_source_type(void) {
         bool blocks = dtype >= DTYPE_Q4_0 && dtype <= DTYPE_NVFP4;
         if (!blocks && dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) continue;
         snprintf(names[n], sizeof names[n], "%d.weight", dtype);
-        tensors[n] = synthetic_tensor(names[n], (enum dtype)dtype, 5, 512);
+        tensors[n] = synthetic_tensor(names[n], (enum dtype)dtype, 7, 512);
         n++;
     }
     write_free(from, tensors, n);
@@ -290,6 +291,56 @@ static void write_int8(const char *path, int columns, const char *form, int rank
     float *scales = tensors[1].tensor.data = malloc((size_t)n_scales * sizeof *scales);
     for (int i = 0; scales && i < n_scales; i++) scales[i] = (float)(i + 16) / 64;
     write_free(path, tensors, 3);
+}
+
+static struct tensor copied(const void *from, enum dtype dtype, int rank, int32_t rows, int32_t columns) {
+    struct tensor t = tensor_make(NULL, dtype, rank, (int32_t[]){rank ? rows : 1, columns});
+    t.data = malloc((size_t)tensor_bytes(&t));
+    return t.data ? (memcpy(t.data, from, (size_t)tensor_bytes(&t)), t) : t;
+}
+
+/* Writes one matrix in ComfyUI's w4a8, or in nvfp4 with factors of the columns (AWQ). */
+static void write_sections(const char *path, enum dtype dtype) {
+    enum { ROWS = 80, COLUMNS = 512, FACTORS = 2 * COLUMNS, CHANNELS = 64, GROUPS = CHANNELS + 4 * ROWS };
+    struct named_tensor tensors[6] = {synthetic_tensor("a.weight", dtype, ROWS, COLUMNS)};
+    struct tensor weight = tensors[0].tensor;
+    const char *form = quantised_format_text(dtype);
+    bool w4a8 = dtype == DTYPE_I4_ROT256;
+    weight.scale = random_weights_scale(&weight, 1);
+    weight.scales = &weight; /* any pointer but NULL: tensor_scales_bytes counts */
+    char *scales = malloc((size_t)tensor_scales_bytes(&weight));
+    random_weights_fill_scales(&random_state, &weight, 1, scales, (uint64_t)tensor_scales_bytes(&weight));
+    tensors[0].tensor =
+        tensor_make(weight.data, w4a8 ? DTYPE_I8 : DTYPE_U8, 2, (int32_t[]){ROWS, COLUMNS / 2});
+    tensors[1] = (struct named_tensor){"a.comfy_quant", copied(form, DTYPE_U8, 1, (int32_t)strlen(form), 0)};
+    if (w4a8) {
+        tensors[2] = (struct named_tensor){"a.weight_codebook", copied(scales, DTYPE_F32, 1, 16, 0)};
+        tensors[3] =
+            (struct named_tensor){"a.weight_s_channel", copied(scales + CHANNELS, DTYPE_F32, 1, ROWS, 0)};
+        tensors[4] = (struct named_tensor){"a.weight_s_rel",
+                                           copied(scales + GROUPS, DTYPE_F8_E4M3, 2, ROWS, COLUMNS / 16)};
+    } else {
+        tensors[2] = (struct named_tensor){"a.pre_quant_scale", copied(scales, DTYPE_BF16, 1, COLUMNS, 0)};
+        tensors[3] = (struct named_tensor){"a.weight_scale",
+                                           copied(scales + FACTORS, DTYPE_F8_E4M3, 2, 128, COLUMNS / 16)};
+        tensors[4] = (struct named_tensor){"a.weight_scale_2", copied(&weight.scale, DTYPE_F32, 0, 0, 0)};
+    }
+    free(scales);
+    write_free(path, tensors, 5);
+}
+
+/* Types whose scales are several tensors are converted to other types, and dequantised if no type is given.
+ */
+static void test_types_with_sections(void) {
+    static const enum dtype types[] = {DTYPE_I4_ROT256, DTYPE_NVFP4_AWQ};
+    const char *from = temporary_path("sections.safetensors");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        write_sections(from, types[i]);
+        expect_type(from, "a.weight", types[i], "as stored");
+        expect_values(ASK(from, temporary_path("sections.gguf"), "q8_0"), DTYPE_Q8_0, 1);
+        expect_values(ASK(from, temporary_path("rotated.safetensors"), "int8_convrot"), DTYPE_I8_ROT256, 1);
+        expect_values(ASK(from, temporary_path("plain.safetensors"), NULL), DTYPE_F32, 1);
+    }
 }
 
 /* int8 with a scale per row is dequantised before it is quantised to another type. */
@@ -594,6 +645,7 @@ int main(void) {
     test_every_source_type();
     test_odd_shapes_keep_their_type();
     test_row_scaled_int8_requantised();
+    test_types_with_sections();
     test_rotated_int8_with_one_scale();
     test_metadata_copied();
     test_inputs_merged();

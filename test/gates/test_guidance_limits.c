@@ -113,6 +113,19 @@ static void test_useless_settings_warn(struct rig *rig) {
     }
 }
 
+/* Image-to-image whose first step is beyond --cfg-until. */
+static void test_no_guided_step_warns(struct rig *rig) {
+    struct sluice_request request = gate_zimage_base.other, plain = request;
+    request.cfg_until = 0.01;
+    plain.cfg_scale = 1;
+    plain.cfg_until = 0;
+    struct result without = run(rig, &plain);
+    *warnings = 0;
+    run_equal(rig, &request, &without, "no guided step");
+    check(strstr(warnings, "--cfg-until 0.01 turns guidance off: the first step begins at 0.0526") != NULL,
+          "warnings: %s", warnings);
+}
+
 static void test_invalid_requests_are_rejected(struct rig *rig) {
     static const struct {
         double norm, until;
@@ -140,6 +153,7 @@ int main(void) {
     test_norm_limits(&rig);
     test_groups_keep_bits(&rig);
     test_useless_settings_warn(&rig);
+    test_no_guided_step_warns(&rig);
     test_invalid_requests_are_rejected(&rig);
     rig_close(&rig);
     return finish();

@@ -56,6 +56,8 @@ static const double F2 = 6144;                        /* Flux.2 dev: hidden size
 static const double OT = 4096 + 256;                  /* Ovis-Image: OT tokens, 256 of them text */
 static const double CR = 344, CC = 5120;              /* Chroma's approximator: CR rows, CC columns */
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */
+/* Krea 2: hidden size, width of keys, feed-forward size; as many tokens as Qwen-Image */
+static const double KC = 6144, KK = 1536, KF = 16384;
 static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan, 81 frames: WT tokens; 512 text tokens */
 /* Stable Diffusion 3: ST tokens, hidden size SC, feed-forward size SF */
@@ -77,6 +79,7 @@ TEST(flops_match_formulas) {
         {&family_chroma, CR, 2 * CR * (10 * CC * CC + CC * FC), 0, 0},
         {&family_ovis_image, OT, 2 * OT * (3 * FC * FC + 2 * FC * FF + (FC + FF) * FC), 4 * OT * OT * FC, 0},
         {&family_ovis_image, OT, 2 * OT * (4 * FC * FC + 3 * FC * FF), 4 * OT * OT * FC, 0},
+        {&family_krea2, QT, 2 * QT * (3 * KC * KC + 2 * KC * KK + 3 * KC * KF), 4 * QT * QT * KC, 0},
         {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
         {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
         {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},

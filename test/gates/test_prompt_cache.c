@@ -2,7 +2,7 @@
  * encoder, and stays within its memory limit.
  *
  * Pipelines: Z-Image (one text encoder), SDXL (two encoders, pooled embedding, prompt weights), SD3 (three
- * encoders). */
+ * encoders), Anima (an encoder that reads another one). */
 #include "test/lib/residency.h"
 
 #include <dirent.h>
@@ -131,6 +131,21 @@ static void test_repeated_prompt_skips_encoder(const char *folder, int encoders)
     struct rig rig;
     if (!open_with_cache(&rig, folder, 64 << 20)) return;
     expect_steps(&rig, folder, encoders, steps, COUNT_OF(steps));
+    rig_close(&rig);
+}
+
+/* The key covers the tokens of the encoder that another one reads: T5's tokens of both prompts are equal,
+ * Qwen's are not. */
+static void test_source_tokens_change_key(void) {
+    static const char folder[] = "test/golden/anima_base/model";
+    static const struct step steps[] = {
+        {.prompt = "a red fox", .what = "one blank"},
+        {.prompt = "a red  fox", .what = "two blanks"},
+        {true, .prompt = "a red fox", .what = "one blank again"},
+    };
+    struct rig rig;
+    if (!open_with_cache(&rig, folder, 64 << 20)) return;
+    expect_steps(&rig, folder, 2, steps, COUNT_OF(steps));
     rig_close(&rig);
 }
 
@@ -370,10 +385,13 @@ int main(void) {
     test_repeated_prompt_skips_encoder("test/golden/zimage_a/model", 1);
     test_repeated_prompt_skips_encoder("test/golden/sdxl/model", 2);
     test_repeated_prompt_skips_encoder("test/golden/sd3_medium/model", 3);
+    test_repeated_prompt_skips_encoder("test/golden/anima_base/model", 2);
     test_prompt_weights_change_key();
+    test_source_tokens_change_key();
     test_hits_keep_denoiser_resident("test/golden/zimage_a/model");
     test_files_serve_new_sessions("test/golden/zimage_a/model", 1);
     test_files_serve_new_sessions("test/golden/sd3_medium/model", 3);
+    test_files_serve_new_sessions("test/golden/anima_base/model", 2);
     test_damaged_file_is_replaced();
     test_edited_encoder_misses();
     test_unwritable_folder_only_warns();

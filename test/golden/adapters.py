@@ -34,6 +34,7 @@ import torch
 from safetensors.torch import save_file
 
 import adapter_names
+import anima.reference_tensors
 import files
 import flux.reference_tensors
 import flux2.reference_tensors
@@ -583,6 +584,32 @@ def sd35():
         idle=[f"transformer_blocks.{last}.attn.add_q_proj"])
 
 
+def anima_base():
+    """Anima's transformer, text adapter and Qwen3: the names of diffusers (peft), ComfyUI and Kohya's scripts."""
+    pipe = anima.reference_tensors.load(os.path.join(HERE, "anima_base", "model"))
+
+    def run(pipe, case):
+        out = latents(anima.reference_tensors.run_case(pipe, case, {}))
+        return out | {"hidden.cond": anima.reference_tensors.encode(pipe, case["prompt"])[0]["hidden"]}
+
+    named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", adapter_names.anima)
+    adapter = {n: rows for n, rows in by_plain(pipe, "text_conditioner").items() if n != "embed"}
+    language = {n: rows for n, rows in by_plain(pipe, "text_encoder").items() if n.startswith("layers.")}
+    peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
+    comfy = Adapter(pipe, "comfy.safetensors", torch.float16)
+    kohya = Adapter(pipe, "kohya.safetensors", torch.float16)
+    all_of(peft, "transformer.", "transformer", named, PEFT)
+    all_of(peft, "text_conditioner.", "text_conditioner", adapter, PEFT, only=lambda i, n: i % 3 == 0)
+    all_of(comfy, "diffusion_model.", "transformer", theirs, PEFT, only=lambda i, n: i % 2)
+    all_of(comfy, "diffusion_model.llm_adapter.", "text_conditioner", adapter, PEFT, only=lambda i, n: i % 3 == 1)
+    all_of(kohya, "lora_unet_", "transformer", theirs, KOHYA, unlike, adapter_names.flat, lambda i, n: i % 3 == 1)
+    all_of(kohya, "lora_unet_llm_adapter_", "text_conditioner", adapter, KOHYA, unlike, adapter_names.flat, lambda i, n: i % 3 == 2)
+    all_of(kohya, "lora_te_", "text_encoder", language, KOHYA, unlike, adapter_names.flat, lambda i, n: i % 4 == 1)
+    return Fixture("anima", pipe, "anima_base/model", run, tokens(3, 2, channels=5, init=False, mask=False, references=[]), [peft, comfy, kohya], [
+        Case([(peft, 1.0)]), Case([(comfy, 0.8)]), Case([(kohya, 1.0)], "diffusers has no adapters of Kohya's scripts here")],
+        runner=pipe.modular)
+
+
 def of_stored(name, dialects):
     """Adapters for a fixture of stored.py, whose reference uses the dequantised weights."""
     with tempfile.TemporaryDirectory() as folder:
@@ -628,7 +655,7 @@ def wan_gguf():
     return fixture
 
 
-MODELS = dict(zimage=zimage, flux=flux_1, flux2=flux2_klein, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, wan22=wan_22, sd35=sd35,
+MODELS = dict(zimage=zimage, flux=flux_1, flux2=flux2_klein, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, wan22=wan_22, sd35=sd35, anima=anima_base,
               sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
 
 

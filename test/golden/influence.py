@@ -33,7 +33,8 @@ import wan.influence
 import watch
 import zimage_influence
 
-FAMILIES = {"zimage": zimage_influence, "flux": flux.influence,
+# zimage_base has zimage_a's weights
+FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux": flux.influence,
             "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,

@@ -107,6 +107,8 @@ const struct fixture fixtures[] = {
     {PIPELINE("longcat_image_edit"), .gate = &gate_longcat_image_edit},
     {PIPELINE("chroma_hd"), .gate = &gate_chroma},
     {PIPELINE("ovis_image"), .gate = &gate_ovis_image},
+    {PIPELINE("krea2"), .gpu_tolerances = few_channels, .gate = &gate_krea2},
+    {PIPELINE("krea2_turbo"), .gpu_tolerances = few_channels, .gate = &gate_krea2_turbo},
     {PIPELINE("sd1"), .gate = &gate_sd1},
     {PIPELINE("sd2"), .gate = &gate_sd2},
     {PIPELINE("sdxl"), .gate = &gate_sdxl},
@@ -173,6 +175,7 @@ const struct fixture fixtures[] = {
     {.name = "adapters/wan22", .has_adapters = true},
     {.name = "adapters/sd35", .has_adapters = true},
     {.name = "adapters/sd3_medium", .has_adapters = true},
+    {.name = "adapters/anima", .has_adapters = true},
     {.name = "adapters/zimage_gguf", .has_adapters = true},
     {.name = "adapters/wan_gguf", .has_adapters = true},
 };

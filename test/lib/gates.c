@@ -131,6 +131,16 @@ const struct gate gate_ovis_image = {.request = REQUEST(GUIDED(2)),
                                      .always = true,
                                      .in_bf16 = true};
 
+const struct gate gate_krea2 = {.request = REQUEST(GUIDED(2)),
+                                .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1, .mask = &mask),
+                                .threads = 2,
+                                .always = true,
+                                .in_bf16 = true,
+                                .cuda = CUDA_BUDGETS_AND_PLANS};
+const struct gate gate_krea2_turbo = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1),
+                                      .other = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
+                                      .threads = 1};
+
 const struct gate gate_qwen_image = {.request = REQUEST(GUIDED(2)),
                                      .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
                                      .threads = 2,

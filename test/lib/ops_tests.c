@@ -96,6 +96,7 @@ void test_attention(void **state) {
         {ON_CPU, {2, 32760, 1, 1, 128, 0, false, false, 0.09f}},
         {ON_CPU, {40, 70, 1, 1, 640, 0, false, true, 0.04f}},
         {ON_CPU, {33, 35, 1, 1, 1024, 3, false, true, 0.03f}},
+        {ON_CPU, {37, 41, 1, 1, 1152, 3, false, true, 0.03f}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int biased = 0; biased < 2 && cases[i].on & ops_on; biased++) case_attention(cases[i].c, biased);

@@ -216,6 +216,8 @@ static double number_of(const struct sluice_model *m, const char *name) {
         {"named", m->pipeline_named},
         {"steps", m->steps},
         {"cfg_scale", m->cfg_scale},
+        {"cfg_norm", m->cfg_norm},
+        {"cfg_until", m->cfg_until},
         {"guidance", m->guidance},
         {"strength", m->strength},
         {"flow_shift", m->flow_shift},

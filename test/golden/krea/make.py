@@ -4,9 +4,9 @@ They have Flux.1's layout (../flux/make.py): model/, expect.json, reference.safe
 krea2_turbo has the weights of krea2 (links) and is_distilled. Case k's reference tensors have the prefix "case{k}.":
   ids.cond                   i32, template included, truncated before its last 5 tokens, no padding; .uncond likewise
   hidden.cond                [T, taps * hidden]: prompt_embeds without padding: the first 34 tokens are dropped; of the first
-                             two cases and the first text cases
+                             two cases
   sigmas timesteps latent_000 latent_001 ... latent decoded picture   as for Flux.1
-Cases of kind "text" have ids and some hidden.
+Cases of kind "text" have ids.
 
 Block reference tensors, from one forward at case 0's step 1 (in: latent_001; the first block.text_tokens rows of hidden.cond;
 batch of one):
@@ -31,7 +31,7 @@ import inputs
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["template", "unicode", "long", "empty"]
-HIDDEN_CASES, HIDDEN_TEXTS = 2, 1  # number of image and of text cases with hidden states
+HIDDEN_CASES = 2  # number of image cases with hidden states
 
 
 def encode_case(pipe, case, out, hidden):
@@ -62,10 +62,10 @@ def make(spec, out):
         cases += inputs.of_texts([specs.TEXTS[name] for name in TEXT_CASES], len(cases))
     tensors = {}
     for case in cases:
-        encode_case(pipe, case, tensors, case["index"] < HIDDEN_CASES or 0 <= case["index"] - len(spec.cases) < HIDDEN_TEXTS)
+        encode_case(pipe, case, tensors, case["index"] < HIDDEN_CASES)
         if case["kind"] == "image":
             tensors |= inputs.named(case, reference_tensors.run_case(pipe, case))
-    about = dict(family="krea2", model=model_numbers(spec), cases=cases)
+    about = dict(family="krea2", model=model_numbers(spec), cases=cases, blocks={})
     if alone:
         block, about["blocks"] = reference_tensors.block_references(pipe, tensors)
         tensors |= block
