@@ -98,6 +98,18 @@ static const struct stored qwen_gguf = {
                                          .llm_vision = "text_encoders/mmproj.gguf",
                                          .vae = "vae"}};
 
+static const struct stored qwen21_gguf = {
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/qwen-image-2.1.gguf",
+                                         .llm = "text_encoders/qwen3vl.gguf",
+                                         .llm_vision = "text_encoders/mmproj.gguf",
+                                         .vae = "vae"}};
+static const struct stored qwen21_comfy = {
+    .flags = &(const struct model_paths){.diffusion_model =
+                                             "diffusion_models/qwen_image_2.1_int8_convrot.safetensors",
+                                         .llm = "text_encoders/qwen3vl_8b_int8_convrot.safetensors",
+                                         .vae = "vae/qwen_image_2.1_vae_bf16.safetensors",
+                                         .tokenizer = "processor"}};
+
 static const struct stored wan_gguf = {
     .flags = &(const struct model_paths){
         .diffusion_model = "diffusion_models/wan.gguf", .t5xxl = "text_encoders/umt5.gguf", .vae = "vae"}};
@@ -173,6 +185,8 @@ const struct fixture fixtures[] = {
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
     {.name = "stored/zimage_convrot", .stored = &zimage_convrot},
     {.name = "stored/qwen_gguf", .stored = &qwen_gguf},
+    {.name = "stored/qwen21_gguf", .stored = &qwen21_gguf},
+    {.name = "stored/qwen21_comfy", .stored = &qwen21_comfy},
     {.name = "stored/wan_gguf", .stored = &wan_gguf},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
