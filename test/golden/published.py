@@ -23,7 +23,8 @@ import time
 
 import numpy as np
 import torch
-from diffusers import ChromaTransformer2DModel, Flux2Transformer2DModel, LongCatImageTransformer2DModel, OvisImageTransformer2DModel
+from diffusers import (ChromaTransformer2DModel, Flux2Transformer2DModel, LongCatImageTransformer2DModel, OvisImageTransformer2DModel,
+                       QwenImage21Transformer2DModel)
 from PIL import Image
 from safetensors.torch import load_file
 
@@ -44,6 +45,10 @@ import longcat.specs
 import ovis.folder
 import ovis.reference_tensors
 import ovis.specs
+import qwen21.folder
+import qwen21.make
+import qwen21.reference_tensors
+import qwen21.specs
 from specs import DEFAULT_SEED
 
 TOLERANCE = 2e-5  # relative L2 of the final latents; measured: at most 1e-5
@@ -69,7 +74,12 @@ FAMILIES = {
     "chroma_hd": (chroma, dict(hidden=5120, t5_hidden=4096, vae_channels=VAE["vae_channels"], **FLUX1), dict(cfg=3.5, negative="ugly")),
     "ovis_image": (ovis, dict(text_hidden=2048, text_layers=2, text_ffn=256, text_head_dim=128, text_heads=2, text_kv_heads=1,
                               vae_channels=VAE["vae_channels"], **FLUX1), dict(cfg=5.0, negative="ugly")),
+    "qwen_image_21": (qwen21, dict(heads=32, axes=[16, 56, 56], layers=2, text_hidden=4096, text_heads=2, text_kv_heads=1, text_sections=[24, 20, 20],
+                                   text_layers=4, text_ffn=256, vae_base=96, decoder_base=144, vae_layers=2, channels=64),
+                      dict(cfg=3.0, negative="ugly")),
 }
+# Fixtures whose folders contain the components that others link to.
+OWNERS = dict(longcat_image="longcat_image_edit", qwen_image_21="qwen_image_21_ref")
 
 
 def published(name):
@@ -77,9 +87,10 @@ def published(name):
     package, sizes, _ = FAMILIES[name]
     spec = package.specs.spec(name, DEFAULT_SEED)
     form = spec.form | FILES
-    if name == "longcat_image":  # text encoder and VAE are in the folder of longcat_image_edit
-        form = package.specs.FORMS["longcat_image_edit"] | form | dict(shares=[])
-    return dataclasses.replace(spec, form=form, doubles=1, singles=1, **sizes)
+    if name in OWNERS:
+        form = package.specs.FORMS[OWNERS[name]] | form | dict(shares=[])
+    blocks = dict(doubles=1, singles=1) if hasattr(spec, "doubles") else {}
+    return dataclasses.replace(spec, form=form, **blocks, **sizes)
 
 
 def write_flux1_parts(target):
@@ -135,6 +146,8 @@ def widened(linear, x):
 
 def case_of(name, spec, steps):
     package, _, wanted = FAMILIES[name]
+    if package is qwen21:  # a token is one latent pixel, and the grid counts 2x2
+        return qwen21.make.image_case(spec, 0, dict(grid=(GRID[0] // 2, GRID[1] // 2), steps=steps, seed=SEED, prompt="house") | wanted)
     case = inputs.of_tokens(spec, package.specs.TEXTS, 512, 0, dict(grid=GRID, steps=steps, seed=SEED, prompt="house", cfg=1.0, negative=None) | wanted)
     if package is flux2:  # a token is one packed latent pixel
         case |= dict(latent_width=GRID[0], latent_height=GRID[1])
@@ -200,7 +213,8 @@ def main():
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"families, of {', '.join(FAMILIES)}")
     args = parser.parse_args()
-    for model_class in (Flux2Transformer2DModel, LongCatImageTransformer2DModel, ChromaTransformer2DModel, OvisImageTransformer2DModel):
+    for model_class in (Flux2Transformer2DModel, LongCatImageTransformer2DModel, ChromaTransformer2DModel, OvisImageTransformer2DModel,
+                        QwenImage21Transformer2DModel):
         keep_narrow(model_class)
     failed = []
     for name in args.names or FAMILIES:
