@@ -65,6 +65,7 @@ static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
 static const double AT = 4096, AC = 2048; /* Anima: image tokens, hidden size; 512 text tokens of 1024 */
 /* Qwen2.5-VL's vision encoder: VT patches; VW * VW query-key pairs within windows of at most 8x8 patches */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2;
+static const double V3 = 64 * 64; /* Qwen3-VL's vision encoder: patches */
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
 TEST(flops_match_formulas) {
@@ -93,6 +94,9 @@ TEST(flops_match_formulas) {
         {&family_qwen25vl, 512, 2 * 512.0 * (2 * 3584 + 2 * 512 + 3 * 18944) * 3584,
          4 * 512.0 * 513 / 2 * 3584, 0},
         {&family_qwen25vl_vision, VT, 2 * VT * (4 * 1280 + 3 * 3420) * 1280, 4 * VW * VW * 1280, 0},
+        {&family_qwen3vl, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 12288) * 4096,
+         4 * 512.0 * 513 / 2 * 4096, 0},
+        {&family_qwen3vl_vision, V3, 2 * V3 * (4 * 1152 + 2 * 4304) * 1152, 4 * V3 * V3 * 1152, 0},
         {&family_clip, 77, 2 * 77.0 * (4 * 768 + 2 * 3072) * 768, 4 * 77.0 * 78 / 2 * 768, 0},
         {&family_clip_vision, 257, 2 * 257.0 * (4 * 1280 + 2 * 5120) * 1280, 4 * 257.0 * 257 * 1280, 0},
         {&family_t5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},

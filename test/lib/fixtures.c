@@ -37,6 +37,18 @@ static const struct tolerance packed_latents[] = {
     {0},
 };
 
+/* Anima: two text encoders in sequence and guidance of 3 and 4 amplify rounding; PyTorch's own error of the
+ * latent in bf16 is 5.6e-2. The VAE is Qwen-Image's. Measured under emulation. */
+static const struct tolerance chained_encoders[] = {
+    {"latent after a step", 4.26e-2, 8e-2},
+    {"decoded", 2.73e-3, 8e-3},
+    {"decoded, free-running", 7.06e-2, 1.5e-1},
+    {"picture, worst", 3, 14},
+    {"free image, worst", 55, 110},
+    {"free image, share", 7.53e-1, 9.5e-1},
+    {0},
+};
+
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
 
 static const struct stored zimage_gguf = {
@@ -142,7 +154,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("sd3_medium"), .gpu_tolerances = large_latents, .gate = &gate_sd3_medium},
     {PIPELINE("sd35_medium"), .gate = &gate_sd35_medium},
     {PIPELINE("sd35_large"), .gate = &gate_sd35_large},
-    {PIPELINE("anima_base"), .gpu_tolerances = few_channels, .gate = &gate_anima},
+    {PIPELINE("anima_base"), .gpu_tolerances = chained_encoders, .gate = &gate_anima},
     {.name = "zimage_wide", .model = wide_checkpoint, .gate = &gate_zimage_wide},
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
     {.name = "flux_published", .model = published_flux_checkpoint},
@@ -168,6 +180,7 @@ const struct fixture fixtures[] = {
     {.name = "padded/mistral", COMPONENTS},
     {.name = "padded/qwen25vl", COMPONENTS},
     {.name = "padded/t5", COMPONENTS},
+    {.name = "qwen3vl/tiny", COMPONENTS},
     {.name = "stored/zimage_gguf", .stored = &zimage_gguf},
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
     {.name = "stored/zimage_convrot", .stored = &zimage_convrot},
