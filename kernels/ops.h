@@ -22,7 +22,7 @@
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
  * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in .
- * weight^T or conv(in). The wrappers in ops.c add the adapters' part.
+ * weight^T or conv(in). wrappers.c adds the adapters' part.
  *
  * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once for
  * all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent optional

@@ -199,6 +199,7 @@ const struct fixture fixtures[] = {
     {.name = "adapters/lycoris", .has_adapters = true},
     {.name = "adapters/sd1", .has_adapters = true},
     {.name = "adapters/qwen_image", .has_adapters = true},
+    {.name = "adapters/qwen21", .has_adapters = true},
     {.name = "adapters/wan22", .has_adapters = true},
     {.name = "adapters/sd35", .has_adapters = true},
     {.name = "adapters/sd3_medium", .has_adapters = true},
