@@ -209,9 +209,11 @@ void llm_forward_layer(struct context *x, const void *weights, const struct visi
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
     if (rows.n_copied) op_broadcast_row(x, tensor_slice(all, 0, rows.n_copied), tensor_slice(tokens, 0, 1));
-    llm_add_deepstack(x, scope->lane, all, scope->number);
     hidden_states_write(x, &settings->output, scope->lane,
                         ((const struct llm_state *)scope->lane->state)->tokens, scope->number);
+    /* As in transformers, a hidden state that is read lacks the feature. */
+    if (scope->number + 1 < hidden_states_used_layers(&settings->output.states, settings->output.n_layers))
+        llm_add_deepstack(x, scope->lane, all, scope->number);
 }
 
 static void llm_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {

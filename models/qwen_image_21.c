@@ -416,6 +416,11 @@ static enum status qwen21_configure(struct component *c, const struct config *co
     config_int(config, "patch_size", QWEN21_PATCH, QWEN21_PATCH, &patch, e);
     config_float(config, "eps", 0.99 * eps, 1.01 * eps, &eps, e);
     config_check_list(config, "axes_dims_rope", N_AXES, e);
+    if (e->code == OK && !s->causal_condition)
+        return error_set(e, UNSUPPORTED,
+                         "unsupported Qwen-Image 2.1: text and references depend on the timestep" WHERE
+                         "%s" FOUND "causal_condition false" EXPECTED "causal_condition true",
+                         c->index.sources[0].path);
     struct mmdit_sizes sizes = {.dim = d[DIM],
                                 .feed_forward = d[FEED_FORWARD],
                                 .head = d[HEAD],
@@ -528,7 +533,7 @@ static const struct setting qwen21_settings[] = {
     /* For config.json only: the feed-forward's width is that of the tensors. */
     {{"mlp_ratio"}, offsetof(struct qwen21_settings, mlp_ratio), SETTING_INT, 3, 1, 64},
     /* false: the prefix is modulated as at the sampled timestep; no published model has it */
-    {{"causal_condition"}, offsetof(struct qwen21_settings, causal_condition), SETTING_BOOL, 1, 1, 1},
+    {{"causal_condition"}, offsetof(struct qwen21_settings, causal_condition), SETTING_BOOL, 1, 0, 1},
 };
 
 static void qwen21_derive_dims(struct component *c) {
@@ -622,7 +627,8 @@ enum { QWEN21_DROP = 14, QWEN21_PLANNED = 256, QWEN21_AREA = 1024 * 1024 };
  * scheduler_config.json. Reference images are resized once, for vision encoder and VAE. */
 const struct recipe recipe_qwen_image_21 = {
     .name = "qwen_image_21",
-    .slot = {TEXT_QWEN3VL(.template_before = QWEN21_SYSTEM,
+    .slot = {VISION_QWEN3VL,
+             TEXT_QWEN3VL(.template_before = QWEN21_SYSTEM,
                           .template_after = "<|im_end|>\n<|im_start|>assistant\n", .empty = " ",
                           .tokens_max = 8192, .tokens_planned = QWEN21_PLANNED, .drop_idx = QWEN21_DROP,
                           .image_prompt = {.template_before = QWEN21_SYSTEM,
@@ -633,14 +639,14 @@ const struct recipe recipe_qwen_image_21 = {
                                            .pad = "<|image_pad|>"}),
              DENOISER(family_qwen_image_21), VAE_QWEN21},
     .selection.pipelines = {"QwenImage21Pipeline"},
-    .text = {.condition = {{.slot = 0,
+    .text = {.condition = {{.slot = 1,
                             .what = CONDITION_TOKENS,
                             .hidden = {.layers = {-1}, .final_norm = FINAL_NORM_OF_NONE}}},
              .n_conditions = 1,
              .processor = {"Qwen3VLProcessor", "processor", true}},
     .images = {.references_max = LANE_REFERENCES_MAX,
                .areas = {.vision = QWEN21_AREA, .vae = QWEN21_AREA, .output = QWEN21_AREA, .multiple = 32}},
-    .denoising = {.span = {{1, INFINITY}},
+    .denoising = {.span = {{2, INFINITY}},
                   .sampling = {.prediction = &prediction_flow,
                                .schedule = &schedule_flow,
                                .sampler = &sampler_euler,

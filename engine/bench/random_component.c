@@ -119,8 +119,8 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
     if (c->component.source_columns)
-        c->lane.source = arena_tensor(arena, DTYPE_F32, 2,
-                                      (int32_t[]){sizes->text_rows, c->component.source_columns}, ok);
+        c->lane.source =
+            arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, c->component.source_columns}, ok);
     if (c->component.pooled_columns)
         c->lane.pooled = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->component.pooled_columns}, ok);
     for (int i = 0; i < ADD_TIME_IDS_MAX; i++) c->lane.add_time_ids[i] = (float)sizes->picture_side;

@@ -179,6 +179,8 @@ static const struct random_component_sizes blocks[] = {
     {FIRST_BLOCK(qwen3, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
     {FIRST_BLOCK(qwen25vl, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 104, 2)},
     {FIRST_BLOCK(qwen25vl_vision, "layer", BF16, 25, 72, 1, 1, 140, 2, 80, 4, 104, 72)},
+    {FIRST_BLOCK(qwen3vl, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
+    {COMPONENT(qwen3vl_vision, NULL, 0, BF16, 25, 288, 1, 1, 160, 4, 80, 4, 104, 72, 49)},
     {FIRST_BLOCK(clip, "layer", BF16, 77, 64, 1, 1, 1, 300, 64, 4, 100, 2, 77, 64)},
     {FIRST_BLOCK(wan, "layer", BF16, 24, 40, 4, 10, 1, 3, 24, 120, 2, 40, 4, 0, 0, 0, 0), .latent_frames = 3,
      .latent_columns = 8},

@@ -774,8 +774,49 @@ def padded(f):
         test("influence", open_(first), influence(["lane.text"], weights))], bf16=True)
 
 
+def qwen3vl(f):
+    """Both towers of a Qwen3-VL, without a pipeline; the vision tower also in a file with llama.cpp's names."""
+    about = f.expect["qwen3vl"]
+    text, lanes, seen, rows = {}, {}, [], []
+    for name, spans in about["prompts"].items():
+        n, columns = f.shape(f"{name}.text")
+        text[name] = dict(component="qwen3vl", tokens=f"{name}.ids", text=zeros(n, columns))
+        if spans:
+            text[name]["vision_spans"] = [dict(rows=f"{span['picture']}.rows") | {k: span[k] for k in ("first", "height", "width")} for span in spans]
+        rows += [open_(name), RUN_ALL, expect("lane.text", f"{name}.text", "text", detail=name)]
+    for name in about["pictures"]:
+        for number in range(2):
+            lanes[f"{name} {number}"] = dict(component="qwen3vl_vision", number=number, picture=f"{name}.pixels", text=zeros(*f.shape(f"{name}.rows")))
+            seen += [open_(f"{name} {number}"), RUN_ALL, expect("lane.text", f"{name}.rows", "seen", detail=name)]
+    blocks, columns = about["blocks"], f.shape("tower.merger.out")[1]
+
+    def merged(name, block, part):
+        return [put(f"{name}.in", "tokens"), run(block), expect(f"lane.text[:,{part * columns}:{(part + 1) * columns}]", f"{name}.out", name)]
+
+    begin, deepstack = [open_("wide 0"), run("patch_embed")], blocks["tower.deepstack"]
+    names = tensors_of(os.path.join(f.folder, "model.safetensors"))[0]
+    vision = [name for name in names if ".visual." in name]
+    language = [name for name in names if ".visual." not in name and "embed_tokens" not in name]
+    weights = len(vision) + 2 * sum(".qkv." in name for name in vision) + 1  # q, k and v, both slices of the patch kernel
+    return [suite("qwen3vl", text, [
+        test("embedding", open_("two"), dict(table=0), expect("rope", "text.rope", "text.rope")),
+        test("layer", open_("text"), dict(table=0), put("block.language.in", "tokens"), run(f"layers.{blocks['block.language']}"),
+             expect("tokens", "block.language.out", "block.language")),
+        test("text", *rows),
+    ], [test("influence", open_("two"), influence(["lane.text"], len(language)))], bf16=True),
+            suite("qwen3vl_vision", lanes, [
+                test("patches", *begin, expect("tokens", "tower.patches.out", "tower.patches"), expect("rope", "tower.rope", "tower.rope")),
+                test("layers", *begin, put("block.tower.in", "tokens"), run(f"blocks.{blocks['block.tower']}"),
+                     expect("tokens", "block.tower.out", "block.tower"),
+                     *merged("tower.deepstack", f"deepstack_merger_list.{deepstack}", 1 + deepstack), *merged("tower.merger", "merger", 0)),
+                test("seen", *seen),
+            ], [test("influence", open_("wide 0"), influence(["lane.text"], weights))], bf16=True)]
+
+
 def suites(f):
     """Returns the suites of a fixture."""
+    if f.kind == "qwen3vl":
+        return qwen3vl(f)
     if f.kind == "padded":
         return [padded(f)]
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder", "vae_flux2", "vae_qwen21"):
@@ -841,6 +882,11 @@ def components(f):
             config, erf_gelu = dict(num_attention_heads=heads), dict(hidden_act=1)
             files.append(dict(family="clip", file="open.safetensors", config=config, reads=reads, published=erf_gelu))
         return files
+    if f.kind == "qwen3vl":
+        about, usual = f.expect["qwen3vl"], dict(file="model.safetensors", config=True)
+        vision = dict(family="qwen3vl_vision", pictures=True)
+        return [dict(family="qwen3vl", prefix="model.language_model.", reads=dict(tokens=True, layers=about["layers"])) | usual,
+                vision | dict(prefix="model.visual.") | usual, vision | dict(file="mmproj.safetensors", config=about["gguf"])]
     if f.kind == "padded":
         # The other file has llama.cpp's names, and metadata as in GGUF files.
         reads = dict(tokens=True) | (dict(layers=f.expect["padded"]["layers"]) if "layers" in f.expect["padded"] else {})
