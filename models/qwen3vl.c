@@ -23,17 +23,16 @@ static void qwen3vl_default_sections(struct component *c) {
     s->mrope_section[1] = s->mrope_section[2] = spatial;
 }
 
-/* Files without a configuration may be Qwen3's, whose tensors have the same names and shapes. */
+/* The tensors are those of Qwen3: only a configuration tells the two apart, if the file has one. */
 static enum status qwen3vl_configure(struct component *c, const struct config *config, struct error *e) {
     struct llm_settings *s = (struct llm_settings *)c->settings;
-    const char *architecture = config_string(config, "general.architecture", "");
-    const char *model = config_string(config, "model_type", architecture), *const *name =
-                                                                               c->family->files.config_others;
-    while (*name && strcmp(*name, model) != 0) name++;
-    if (*model && !*name && strcmp(model, c->family->files.config_value) != 0)
+    const char *model = config_string(config, "model_type", "");
+    if (c->index.config && strstr(c->index.config, "\"qwen3\"")) model = "qwen3";
+    if (*model && strcmp(model, "qwen3_vl") != 0 && strcmp(model, "qwen3_vl_text") != 0)
         return error_set(e, UNSUPPORTED,
-                         "unsupported text encoder" WHERE "%s" FOUND "\"%s\"" EXPECTED "\"qwen3_vl\"",
-                         config->path, model);
+                         "unsupported text encoder" WHERE "%s" FOUND "model_type \"%s\"" EXPECTED
+                         "\"qwen3_vl\"",
+                         c->index.sources[0].path, model);
     s->mrope_interleaved = true;
     if (!s->mrope_section[0] && !s->mrope_section[1] && !s->mrope_section[2]) qwen3vl_default_sections(c);
     return llm_check_dims(c, config, e) == OK ? llm_check_mrope(c, e) : e->code;
@@ -44,7 +43,7 @@ static int qwen3vl_blocks(const struct component *c, struct block_ref *refs) {
 }
 
 static const char *const qwen3vl_architectures[] = {"qwen3vl", NULL};
-static const char *const qwen3vl_model_types[] = {"qwen3_vl_text", "qwen3vl", NULL};
+static const char *const qwen3vl_model_types[] = {"qwen3_vl_text", NULL};
 
 /* Published sizes: Qwen3-VL-8B. */
 static const struct dimension qwen3vl_dimensions[] = {
