@@ -54,8 +54,8 @@ enum { PICTURE_QUALITY = 90 };
 bool picture_has_extension(const char *name);
 /* USAGE if this build cannot write images with the extension of the given name. "-" is PNG. */
 int picture_check_name(const char *name, struct sluice_error *e);
-/* Bytes of memory per pixel for writing an image, by the extension of the given name. */
-int picture_write_bytes_a_pixel(const char *name);
+/* Bytes of memory per pixel for writing an image, by the extension of the given name. alpha: with alpha. */
+int picture_write_bytes_a_pixel(const char *name, bool alpha);
 int picture_max_side(const char *name);
 /* False if images with the extension of the given name have no alpha (JPEG): alpha is laid over white. */
 bool picture_keeps_alpha(const char *name);

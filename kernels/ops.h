@@ -15,14 +15,14 @@
  * the weight by the matrix H of DTYPE_I8_ROT16 (tensor.h), in f32. H is its own inverse, so the product does
  * not change. A rotated row r becomes codes q = round_half_even(r / s), where s = max |r| / 127 is the row's
  * scale. out = s_in s_weight sum(q_in q_weight), plus the epilogue; the integer sum is exact in any order.
- * Weights of a rotated type are used as stored, with their codes and row scales. A row of zeros has scale 0.
- * A row with a value that is not finite gives NaN. The adapters' products, and products without a group
- * (int8_group 0), use the device's default precision.
+ * Weights of a rotated type are used as stored, with their codes (I4_ROT256: decoded to 8 bits) and row
+ * scales. A row of zeros has scale 0. A row with a value that is not finite gives NaN. The adapters'
+ * products, and products without a group (int8_group 0), use the device's default precision.
  *
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
  * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in .
- * weight^T or conv(in). The wrappers in ops.c add the adapters' part.
+ * weight^T or conv(in). wrappers.c adds the adapters' part.
  *
  * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once for
  * all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent optional

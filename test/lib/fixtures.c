@@ -37,6 +37,18 @@ static const struct tolerance packed_latents[] = {
     {0},
 };
 
+/* Anima: two text encoders in sequence and guidance of 3 and 4 amplify rounding; PyTorch's own error of the
+ * latent in bf16 is 5.6e-2. The VAE is Qwen-Image's. Measured under emulation. */
+static const struct tolerance chained_encoders[] = {
+    {"latent after a step", 4.26e-2, 8e-2},
+    {"decoded", 2.73e-3, 8e-3},
+    {"decoded, free-running", 7.06e-2, 1.5e-1},
+    {"picture, worst", 3, 14},
+    {"free image, worst", 55, 110},
+    {"free image, share", 7.53e-1, 9.5e-1},
+    {0},
+};
+
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
 
 static const struct stored zimage_gguf = {
@@ -86,6 +98,18 @@ static const struct stored qwen_gguf = {
                                          .llm_vision = "text_encoders/mmproj.gguf",
                                          .vae = "vae"}};
 
+static const struct stored qwen21_gguf = {
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/qwen-image-2.1.gguf",
+                                         .llm = "text_encoders/qwen3vl.gguf",
+                                         .llm_vision = "text_encoders/mmproj.gguf",
+                                         .vae = "vae"}};
+static const struct stored qwen21_comfy = {
+    .flags = &(const struct model_paths){.diffusion_model =
+                                             "diffusion_models/qwen_image_2.1_int8_convrot.safetensors",
+                                         .llm = "text_encoders/qwen3vl_8b_int8_convrot.safetensors",
+                                         .vae = "vae/qwen_image_2.1_vae_bf16.safetensors",
+                                         .tokenizer = "processor"}};
+
 static const struct stored wan_gguf = {
     .flags = &(const struct model_paths){
         .diffusion_model = "diffusion_models/wan.gguf", .t5xxl = "text_encoders/umt5.gguf", .vae = "vae"}};
@@ -130,7 +154,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("sd3_medium"), .gpu_tolerances = large_latents, .gate = &gate_sd3_medium},
     {PIPELINE("sd35_medium"), .gate = &gate_sd35_medium},
     {PIPELINE("sd35_large"), .gate = &gate_sd35_large},
-    {PIPELINE("anima_base"), .gpu_tolerances = few_channels, .gate = &gate_anima},
+    {PIPELINE("anima_base"), .gpu_tolerances = chained_encoders, .gate = &gate_anima},
     {.name = "zimage_wide", .model = wide_checkpoint, .gate = &gate_zimage_wide},
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
     {.name = "flux_published", .model = published_flux_checkpoint},
@@ -161,6 +185,8 @@ const struct fixture fixtures[] = {
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
     {.name = "stored/zimage_convrot", .stored = &zimage_convrot},
     {.name = "stored/qwen_gguf", .stored = &qwen_gguf},
+    {.name = "stored/qwen21_gguf", .stored = &qwen21_gguf},
+    {.name = "stored/qwen21_comfy", .stored = &qwen21_comfy},
     {.name = "stored/wan_gguf", .stored = &wan_gguf},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
@@ -173,6 +199,7 @@ const struct fixture fixtures[] = {
     {.name = "adapters/lycoris", .has_adapters = true},
     {.name = "adapters/sd1", .has_adapters = true},
     {.name = "adapters/qwen_image", .has_adapters = true},
+    {.name = "adapters/qwen21", .has_adapters = true},
     {.name = "adapters/wan22", .has_adapters = true},
     {.name = "adapters/sd35", .has_adapters = true},
     {.name = "adapters/sd3_medium", .has_adapters = true},

@@ -18,6 +18,9 @@ def load(folder, dtype):
     for model in (pipe.transformer, pipe.text_encoder):
         disguise(model, dtype)
     given, model = {}, pipe.transformer
+    for module in model.modules():
+        if type(module).__name__ == "Krea2RMSNorm":
+            module.float()  # as diffusers loads them: 1 + weight would round weights near 0
     # the timestep embedding and the shared modulation are computed in f32; only their results are rounded
     model.register_forward_pre_hook(lambda _module, _args, kwargs: given.update(t=kwargs["timestep"].float()), with_kwargs=True)
     for part in (model.time_embed, model.time_mod_proj):
