@@ -150,7 +150,7 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
 #define VAE_SIZES                    4, 16, 16, 8, 8, 2, 4, 0
 #define WAN_VAE_SIZES                16, 8, 1, 2, 2, 2, 2
 #define WAN22_VAE_SIZES              6, 8, 8, 1, 1, 2, 2, 2
-#define QWEN21_VAE_SIZES             6, 8, 8, 1, 1, 2, 2, 3, 2
+#define QWEN21_VAE_SIZES             6, 8, 8, 1, 1, 2, 2, 4, 2
 
 /* Small blocks of every family: heads of 16 to 24 columns, odd channel counts where possible, images that
  * need padding, products of bf16 and of int8, images of several bands, a whole UNet resampled to odd sizes,
