@@ -17,10 +17,9 @@
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/norm.cuh"
 
-/* Computes an RMS norm's vectors: factor = weight (1 + scale), with 1 + weight for the weight if it is
- * zero-centered; gate = tanh(gate). Grid: rows_grid_of one row;
- * no shared memory; 32 registers. Bytes: 8 per channel plus the sources. The launch takes longer than the
- * transfer. CUDA's tanhf is within 2 ulp. */
+/* Computes an RMS norm's vectors: factor = weight (1 + scale); zero_centered: (1 + weight) (1 + scale). gate
+ * = tanh(gate). Grid: rows_grid_of one row; no shared memory; 32 registers. Bytes: 8 per channel plus the
+ * sources. The launch takes longer than the transfer. CUDA's tanhf is within 2 ulp. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     cuda_rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,
                      struct rows gate, int32_t c, bool zero_centered) {
