@@ -673,12 +673,13 @@ def vae_halves(f):
         n = sum(half in (name.split(".")[0], beside.get(name.split(".")[0])) for name in names)
         return test(f"influence on {output}", open_(lane), influence([output], n, ["to_k.bias", "attn_1.k.bias"]))
 
-    decoded = test("tiled", dict(tiled=f.kind, least=2, saves=True))
+    # Qwen-Image-2.1's decoder has few levels in full-frame buffers, which tiling does not make smaller.
+    decoded = test("bands", open_("latent0"), dict(bands=True)) if f.kind == "vae_qwen21" else test("tiled", dict(tiled=f.kind, least=2, saves=True))
     sizes = [decoded, *encoder_checks(f"{f.kind}_encoder", 8)]
     return suite(f.kind, lanes, [test("moments", *moments), test("decoded", *pictures)], [
         moves("encoder", "picture0", "lane.moments"),
         moves("decoder", "latent0", "lane.picture"),
-        *(sizes if f.name == "small" else [decoded] if f.kind == "vae_qwen21" else []),
+        *(sizes if f.name == "small" else []),
     ], gpu=True)
 
 
