@@ -188,14 +188,20 @@ static enum status tower_find_deepstack(struct component *c, const struct config
                      c->index.sources[0].path, c->dims[DEEPSTACK], layers, taps_key);
 }
 
+/* Rows and columns of the position table, rounded up if it is no square. */
+static int table_side(const struct component *c) {
+    int side = 0;
+    while (side * side < c->dims[POSITIONS]) side++;
+    return side;
+}
+
 static enum status tower_check_dims(struct component *c, struct error *e) {
-    struct tower_settings *s = (struct tower_settings *)c->settings;
+    const struct tower_settings *s = (const struct tower_settings *)c->settings;
     const int32_t *d = c->dims;
-    int heads = s->common.heads;
-    while (s->side * s->side < d[POSITIONS]) s->side++;
+    int heads = s->common.heads, side = table_side(c);
     bool fits = heads > 0 && d[WIDTH] % heads == 0 && d[HEAD] % 4 == 0 && d[HEAD] <= 512;
     fits &= (int64_t)d[WIDTH] * s->common.merge_size * s->common.merge_size == d[MERGED_WIDTH];
-    fits &= s->side * s->side == d[POSITIONS] && d[PATCH] <= 64 && d[DEEPSTACK] <= DEEPSTACK_MAX;
+    fits &= side * side == d[POSITIONS] && d[PATCH] <= 64 && d[DEEPSTACK] <= DEEPSTACK_MAX;
     if (fits && d[COLOURS] == 3 && d[FRAMES] == 2 && d[LAYERS] > 0 &&
         d[LAYERS] <= FAMILY_BLOCKS_MAX - 2 - DEEPSTACK_MAX)
         return OK;
@@ -309,7 +315,8 @@ static void qwen3vl_vision_derive_dims(struct component *c) {
 }
 
 static void qwen3vl_vision_derive(struct component *c) {
-    const struct tower_settings *s = (const struct tower_settings *)c->settings;
+    struct tower_settings *s = (struct tower_settings *)c->settings;
+    s->side = table_side(c);
     c->dims[HEADS] = s->common.heads;
     c->deepstack_features = c->dims[DEEPSTACK];
     c->text_columns = (1 + c->dims[DEEPSTACK]) * c->dims[OUT];

@@ -282,6 +282,9 @@ static const char *const encoder_ignorable[] = {"decoder.", "post_quant_conv.", 
     .config_key = "_class_name", .config_value = "AutoencoderKLQwenImage21", .probe = own_probe,             \
     .ignorable = own_ignorable
 
+/* Initialisers of predicted_block for an image of 1024 x 1024. */
+#define PREDICTED_LATENT .latent_channels = VAE_QWEN21_LATENT, .latent_side = 64, .picture_side = 1024
+
 const struct family family_vae_qwen21 = {
     .name = "vae_qwen21",
     .kind = FAMILY_DECODER,
@@ -295,12 +298,7 @@ const struct family family_vae_qwen21 = {
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct vae_qwen21_state), .declare = qwen21_declare},
     /* The finest level in a full-frame buffer, 1/8 of the image's side. */
-    .predicted = {{.kind = "resnet",
-                   .number = 101,
-                   .tokens = 128 * 128,
-                   .latent_channels = 64,
-                   .latent_side = 64,
-                   .picture_side = 1024}},
+    .predicted = {{.kind = "resnet", .number = 101, .tokens = 128 * 128, PREDICTED_LATENT}},
 };
 
 /* The encoder reads the decoder's config.json. */
@@ -313,5 +311,5 @@ const struct family family_vae_qwen21_encoder = {
     .config = {QWEN21_CONFIG(encoder_dimensions)},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct vae_qwen21_state), .declare = qwen21_declare},
-    .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE}},
+    .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_LATENT}},
 };

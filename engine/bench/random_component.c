@@ -111,7 +111,8 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     int32_t columns = sizes->latent_columns ? sizes->latent_columns : sizes->latent_side;
     int32_t latent[4] = {sizes->latent_channels, frames, sizes->latent_side, columns};
     int32_t picture[4] = {c->chunk ? c->component.frame_factor : 1, sizes->picture_side,
-                          sizes->picture_side / sizes->latent_side * columns, 3};
+                          sizes->picture_side / sizes->latent_side * columns,
+                          c->component.picture_channels ? c->component.picture_channels : 3};
     char *structure = c->structures;
     struct low_rank *adapters = c->adapters;
     c->lane.latent = arena_tensor(arena, DTYPE_F32, 4, latent, ok);

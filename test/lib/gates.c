@@ -160,13 +160,13 @@ const struct gate gate_qwen_image_21 = {.request = WIDE(64, GUIDED(2)),
                                         .other = WIDE(64, FROM_PICTURE(1), .cfg_scale = 1),
                                         .threads = 2,
                                         .always = true,
-                                        .in_bf16 = true};
+                                        .in_bf16 = true,
+                                        .cuda = CUDA_BUDGETS_AND_PLANS,
+                                        .small = true};
 const struct gate gate_qwen_image_21_ref = {.request = WIDE(64, GUIDED(2), EDITING(2)),
                                             .other =
                                                 WIDE(64, .steps = 2, .batch = 2, .cfg_scale = 1, EDITING(1)),
-                                            .threads = 2,
-                                            .cuda = CUDA_BUDGETS_AND_PLANS,
-                                            .small = true};
+                                            .threads = 2};
 
 /* An inpainting request with much state: PNDM keeps four history tensors per image, and the mask adds two
  * tensors on the host. */
