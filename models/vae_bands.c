@@ -20,15 +20,42 @@ static struct resnet_weights vae_bands_resnet(struct arena *arena, int32_t in, i
     return w;
 }
 
+/* One level: upsampling from the level before, then resnets. */
+struct vae_bands_level {
+    struct linear_weights up;
+    struct resnet_weights resnet[VAE_BANDS_RESNETS];
+};
+
+/* Makes the tensors of all levels in the arena, always in the same order. */
+static void vae_bands_weights(const struct vae_bands *bands, struct arena *arena,
+                              struct vae_bands_level *levels, bool *ok) {
+    for (int i = 0; i < bands->n; i++) {
+        int32_t in = bands->in_channels[i], out = bands->channels[i];
+        levels[i].up = vae_bands_conv(arena, in, i ? bands->channels[i - 1] : bands->before, 3, ok);
+        for (int k = 0; k < bands->n_resnets; k++)
+            levels[i].resnet[k] = vae_bands_resnet(arena, k ? out : in, out, ok);
+    }
+}
+
+/* Makes the tensors of all levels in the kept memory. */
+static void vae_bands_kept(const struct vae_bands *bands, struct vae_bands_level *levels) {
+    struct arena arena = {.base = bands->memory.data, .bytes = (uint64_t)tensor_bytes(&bands->memory)};
+    bool ok = true;
+    vae_bands_weights(bands, &arena, levels, &ok);
+}
+
 struct vae_bands vae_bands_declare(const struct component *c, struct arena *arena, bool *ok) {
     struct vae_bands bands = {.first = vae_bands_first(c), .n_resnets = c->dims[RESNETS]};
-    for (int level = bands.first; level < c->dims[LEVELS]; level++) {
-        struct vae_bands_level *l = &bands.level[bands.n++];
-        int32_t in = c->dims[IN_CHANNELS + level], out = c->dims[CHANNELS + level];
-        l->up = vae_bands_conv(arena, in, c->dims[CHANNELS + level - 1], 3, ok);
-        for (int i = 0; i < bands.n_resnets; i++)
-            l->resnet[i] = vae_bands_resnet(arena, i ? out : in, out, ok);
+    struct vae_bands_level levels[VAE_BANDS_LEVELS];
+    struct arena counting = arena_counting();
+    bands.before = c->dims[CHANNELS + bands.first - 1];
+    for (int level = bands.first; level < c->dims[LEVELS]; level++, bands.n++) {
+        bands.in_channels[bands.n] = c->dims[IN_CHANNELS + level];
+        bands.channels[bands.n] = c->dims[CHANNELS + level];
     }
+    vae_bands_weights(&bands, &counting, levels, ok);
+    int32_t dim[2] = {(int32_t)(counting.peak / sizeof(float) / FULL_FRAME_ROW), FULL_FRAME_ROW};
+    bands.memory = arena_tensor(arena, DTYPE_F32, 2, dim, ok);
     return bands;
 }
 
@@ -46,7 +73,9 @@ static void vae_bands_keep_conv(struct context *x, const struct linear_weights *
 
 void vae_bands_keep_resnet(struct context *x, const struct vae_bands *bands, int level, int i,
                            const struct resnet_weights *w) {
-    const struct resnet_weights *to = &bands->level[level - bands->first].resnet[i];
+    struct vae_bands_level levels[VAE_BANDS_LEVELS];
+    vae_bands_kept(bands, levels);
+    const struct resnet_weights *to = &levels[level - bands->first].resnet[i];
     vae_bands_keep(x, to->norm1.weight, w->norm1.weight);
     vae_bands_keep(x, to->norm2.weight, w->norm2.weight);
     vae_bands_keep_conv(x, &to->conv1, &w->conv1);
@@ -56,7 +85,9 @@ void vae_bands_keep_resnet(struct context *x, const struct vae_bands *bands, int
 
 void vae_bands_keep_up(struct context *x, const struct vae_bands *bands, int level,
                        const struct linear_weights *w) {
-    vae_bands_keep_conv(x, &bands->level[level - bands->first].up, w);
+    struct vae_bands_level levels[VAE_BANDS_LEVELS];
+    vae_bands_kept(bands, levels);
+    vae_bands_keep_conv(x, &levels[level - bands->first].up, w);
 }
 
 /* A strip with its schedule. At time t, in rows of its level, the strip ends at row t - lag. */
@@ -75,8 +106,9 @@ struct vae_level_strips {
 struct vae_bands_run {
     struct context *x;
     const struct vae_bands *bands;
+    struct vae_bands_level weights[VAE_BANDS_LEVELS];
     struct strip from, level_input; /* output and input of the level before the bands; whole feature maps */
-    struct vae_level_strips level[VAE_BANDS_LEVELS];
+    struct vae_level_strips strips[VAE_BANDS_LEVELS];
     int32_t end; /* next row of the image */
 };
 
@@ -119,8 +151,8 @@ static int32_t vae_bands_min(int32_t a, int32_t b) {
 /* Computes the new rows of a level's input: upsampling of the level before, and its input as the shortcut. A
  * strip's end is even here, so the shortcut reads whole rows. */
 static void vae_bands_up(struct vae_bands_run *run, int i, int32_t t) {
-    const struct vae_bands_level *w = &run->bands->level[i];
-    struct vae_level_strips *l = &run->level[i], *before = i ? l - 1 : NULL;
+    const struct vae_bands_level *w = &run->weights[i];
+    struct vae_level_strips *l = &run->strips[i], *before = i ? l - 1 : NULL;
     const struct strip *from = before ? &before->out[run->bands->n_resnets - 1].s : &run->from;
     const struct strip *input = before ? &before->in.s : &run->level_input;
     struct strip *s = &l->in.s;
@@ -132,7 +164,7 @@ static void vae_bands_up(struct vae_bands_run *run, int i, int32_t t) {
     strip_convolve(run->x, rows, first, from, w->up.weight, (struct epilogue){.bias = w->up.bias},
                    (struct conv_options){.upsample = 2});
     op_repeat_up(run->x, rows, tensor_slice(input->rows, first / 2 - input->first, (end - first) / 2), rows,
-                 w->shortcut);
+                 run->bands->shortcut[i]);
 }
 
 static struct conv_options vae_bands_silu(struct tensor norm) {
@@ -142,8 +174,8 @@ static struct conv_options vae_bands_silu(struct tensor norm) {
 
 /* Computes the new rows of resnet k: of the feature map between its convolutions, and of its output. */
 static void vae_bands_run_resnet(struct vae_bands_run *run, int i, int k, int32_t t) {
-    const struct resnet_weights *w = &run->bands->level[i].resnet[k];
-    struct vae_level_strips *l = &run->level[i];
+    const struct resnet_weights *w = &run->weights[i].resnet[k];
+    struct vae_level_strips *l = &run->strips[i];
     const struct strip *in = k ? &l->out[k - 1].s : &l->in.s;
     struct strip *h = &l->h[k].s, *out = &l->out[k].s;
     int32_t first = h->end, end = vae_strip_end(&l->h[k], t);
@@ -176,8 +208,8 @@ static int32_t vae_bands_begin(struct vae_bands_run *run, int i, int32_t Y, int3
                                int32_t lag) {
     enum { HALO = 2 };
     const struct vae_bands *bands = run->bands;
-    struct vae_level_strips *l = &run->level[i];
-    int32_t in = bands->level[i].up.bias.dim[0], out = bands->level[i].resnet[0].conv1.bias.dim[0];
+    struct vae_level_strips *l = &run->strips[i];
+    int32_t in = bands->in_channels[i], out = bands->channels[i];
     /* The next level's shortcut reads the input when the resnets are through with its row. */
     int32_t overlap = i + 1 < bands->n ? 2 * bands->n_resnets + 1 : HALO;
     l->in = vae_strip_begin(run->x, Y, X, in, band, overlap, lag);
@@ -194,13 +226,15 @@ static struct strip vae_whole_strip(struct tensor picture) {
 
 void vae_bands_forward(struct context *x, const struct vae_bands *bands, const struct out_weights *w,
                        struct tensor image, struct tensor from, struct tensor level_input) {
-    struct vae_bands_run run = {x, bands, vae_whole_strip(from), vae_whole_strip(level_input), .end = 0};
+    struct vae_bands_run run = {
+        .x = x, .bands = bands, .from = vae_whole_strip(from), .level_input = vae_whole_strip(level_input)};
     int32_t Y = image.dim[0], X = image.dim[1], step = vae_bands_step(X), lag = -1;
+    vae_bands_kept(bands, run.weights);
     for (int i = 0; i < bands->n; i++) {
         int finer = bands->n - 1 - i;
         lag = vae_bands_begin(&run, i, Y >> finer, X >> finer, step >> finer, 2 * lag + 2);
     }
-    const struct strip *last = &run.level[bands->n - 1].out[bands->n_resnets - 1].s;
+    const struct strip *last = &run.strips[bands->n - 1].out[bands->n_resnets - 1].s;
     for (int32_t t = step; run.end < Y; t += step) {
         for (int i = 0; i < bands->n; i++) {
             int32_t level_time = t >> (bands->n - 1 - i);

@@ -16,17 +16,15 @@
 
 enum { VAE_BANDS_LEVELS = 3, VAE_BANDS_RESNETS = 8 };
 
-/* One level: upsampling from the level before, whose input is added by `shortcut`, then resnets. */
-struct vae_bands_level {
-    struct linear_weights up;
-    struct shortcut shortcut;
-    struct resnet_weights resnet[VAE_BANDS_RESNETS];
-};
-
-/* Kept weights, f32. All lanes of a stage share their memory. */
+/* Kept weights of the levels. Their tensors are made from `memory` anew for each use, because a lane's state
+ * is host memory that every plan counts. All lanes of a stage share `memory`. */
 struct vae_bands {
     int first, n, n_resnets; /* first: number of the first of n levels, in execution order */
-    struct vae_bands_level level[VAE_BANDS_LEVELS];
+    int32_t before;          /* channels of the level before the first */
+    int32_t in_channels[VAE_BANDS_LEVELS], channels[VAE_BANDS_LEVELS];
+    /* Adds the input of the level before, upsampled, to each level's input. Set by the caller. */
+    struct shortcut shortcut[VAE_BANDS_LEVELS];
+    struct tensor memory; /* [rows, FULL_FRAME_ROW] f32 */
 };
 
 /* First level that is computed in bands; at least 1, because the mid block's level is not. */

@@ -149,7 +149,7 @@ static void qwen21_declare(const struct component *c, struct lane *lanes, int n_
         state->bands = bands;
         for (int k = 0; k < bands.n; k++) {
             int32_t frames = state->frames[bands.first + k - 1];
-            state->bands.level[k].shortcut = (struct shortcut){frames, 2, frames - 1};
+            state->bands.shortcut[k] = (struct shortcut){frames, 2, frames - 1};
         }
     }
 }

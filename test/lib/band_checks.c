@@ -7,9 +7,14 @@
 
 enum { BAND_RESNETS = 2, BAND_CHANNELS = 4, BAND_INPUT = 8, BAND_COLOURS = 3 };
 
-/* Random weights of n levels. Channels rise and fall, so that the first resnets of two levels have a shortcut
- * convolution. */
+/* Channels rise and fall, so that the first resnets of two levels have a shortcut convolution. */
 static const int32_t band_channels[VAE_BANDS_LEVELS] = {6, 3, 3};
+
+/* Weights of one level. */
+struct band_level {
+    struct linear_weights up;
+    struct resnet_weights resnet[BAND_RESNETS];
+};
 
 static struct tensor band_values(int rank, const int32_t *dim) {
     static uint64_t seed;
@@ -20,25 +25,33 @@ static struct linear_weights band_conv(int32_t out, int32_t in, int32_t side) {
     return (struct linear_weights){band_values(4, (int32_t[]){out, in, side, side}), band_values(1, &out)};
 }
 
-static struct vae_bands band_weights(int first, int n) {
-    struct vae_bands bands = {.first = first, .n = n, .n_resnets = BAND_RESNETS};
-    int32_t in = BAND_CHANNELS;
-    for (int i = 0; i < n; i++) {
-        struct vae_bands_level *l = &bands.level[i];
-        int frames = i ? 1 : 2;
-        l->up = band_conv(in, in, 3);
-        l->shortcut = (struct shortcut){frames, 2, frames - 1};
-        for (int k = 0; k < BAND_RESNETS; k++) {
-            int32_t out = band_channels[i];
-            struct resnet_weights *w = &l->resnet[k];
-            w->norm1.weight = band_values(1, &in);
-            w->conv1 = band_conv(out, in, 3);
-            w->norm2.weight = band_values(1, &out);
-            w->conv2 = band_conv(out, out, 3);
+/* Makes random weights of all levels. */
+static void band_weights(const struct vae_bands *bands, struct band_level *levels) {
+    for (int i = 0; i < bands->n; i++) {
+        int32_t in = bands->in_channels[i], out = bands->channels[i];
+        levels[i].up = band_conv(in, i ? bands->channels[i - 1] : bands->before, 3);
+        for (int k = 0; k < BAND_RESNETS; k++, in = out) {
+            struct resnet_weights *w = &levels[i].resnet[k];
+            *w = (struct resnet_weights){.norm1.weight = band_values(1, &in),
+                                         .conv1 = band_conv(out, in, 3),
+                                         .norm2.weight = band_values(1, &out),
+                                         .conv2 = band_conv(out, out, 3)};
             if (in != out) w->shortcut = band_conv(out, in, 1);
-            in = out;
         }
     }
+}
+
+/* Declares the last n of n + 1 levels. */
+static struct vae_bands band_declare(struct context *x, int n) {
+    struct component c = {.dims = {[LEVELS] = n + 1, [RESNETS] = BAND_RESNETS, [CHANNELS] = BAND_CHANNELS}};
+    bool ok = true;
+    for (int i = 0; i < n; i++) {
+        c.dims[CHANNELS + 1 + i] = band_channels[i];
+        c.dims[IN_CHANNELS + 1 + i] = i ? band_channels[i - 1] : BAND_CHANNELS;
+    }
+    struct vae_bands bands = vae_bands_declare(&c, x->scratch, &ok);
+    for (int i = 0; i < n; i++) bands.shortcut[i] = (struct shortcut){i ? 1 : 2, 2, i ? 0 : 1};
+    assert_true(ok && bands.first == 1 && bands.n == n);
     return bands;
 }
 
@@ -58,15 +71,15 @@ static struct tensor band_convolve(struct context *x, struct tensor in, const st
 
 /* Decodes layer by layer, each over the whole feature map. */
 static struct tensor band_decode_whole(struct context *x, const struct vae_bands *bands,
-                                       const struct out_weights *w, struct tensor in,
-                                       struct tensor level_input) {
+                                       const struct band_level *levels, const struct out_weights *w,
+                                       struct tensor in, struct tensor level_input) {
     const struct tensor none = {0};
     for (int i = 0; i < bands->n; i++) {
-        const struct vae_bands_level *l = &bands->level[i];
+        const struct band_level *l = &levels[i];
         in = band_convolve(x, in, &l->up, none, none, 2);
-        op_repeat_up(x, in, level_input, in, l->shortcut);
+        op_repeat_up(x, in, level_input, in, bands->shortcut[i]);
         level_input = in;
-        for (int k = 0; k < bands->n_resnets; k++) {
+        for (int k = 0; k < BAND_RESNETS; k++) {
             const struct resnet_weights *r = &l->resnet[k];
             struct tensor h = band_convolve(x, in, &r->conv1, r->norm1.weight, none, 1);
             if (r->shortcut.weight.rank) in = band_convolve(x, in, &r->shortcut, none, none, 1);
@@ -88,15 +101,22 @@ void check_bands(struct block_test *t, const json_t *step) {
     for (int i = 0; i < COUNT_OF(sizes); i++) {
         void *mark = golden_state.memory;
         int32_t Y = sizes[i].Y, X = sizes[i].X, n = sizes[i].n, last = band_channels[n - 1];
-        struct vae_bands bands = band_weights(1, n);
+        x->scratch->used = 0;
+        memset(x->scratch->base, 0xff, x->scratch->bytes);
+        struct vae_bands bands = band_declare(x, n);
+        struct band_level levels[VAE_BANDS_LEVELS];
+        band_weights(&bands, levels);
         struct out_weights out = {.norm.weight = band_values(1, &last),
                                   .conv = band_conv(BAND_COLOURS, last, 3)};
         struct tensor from = band_values(3, (int32_t[]){Y, X, BAND_CHANNELS}),
                       input = band_values(3, (int32_t[]){Y, X, BAND_INPUT}),
-                      want = band_decode_whole(x, &bands, &out, from, input),
+                      want = band_decode_whole(x, &bands, levels, &out, from, input),
                       got = test_tensor(DTYPE_F32, 3, want.dim);
-        x->scratch->used = 0;
-        memset(x->scratch->base, 0xff, x->scratch->bytes);
+        for (int k = 0; k < n; k++) {
+            vae_bands_keep_up(x, &bands, 1 + k, &levels[k].up);
+            for (int r = 0; r < BAND_RESNETS; r++)
+                vae_bands_keep_resnet(x, &bands, 1 + k, r, &levels[k].resnet[r]);
+        }
         vae_bands_forward(x, &bands, &out, got, from, input);
         assert_ok(x->error);
         assert_memory_equal(got.data, want.data, (size_t)tensor_bytes(&want));
