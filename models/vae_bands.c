@@ -1,5 +1,7 @@
 #include "models/vae_bands.h"
 
+#include <assert.h>
+
 int vae_bands_first(const struct component *c) {
     int first = c->dims[LEVELS] - VAE_BANDS_LEVELS;
     return first > 1 ? first : 1;
@@ -136,6 +138,7 @@ static int32_t vae_strip_end(const struct vae_strip *s, int32_t t) {
 static struct tensor vae_strip_advance(struct context *x, struct strip *s, int32_t keep_from, int32_t end) {
     if (end - s->first > s->rows.dim[0]) {
         int32_t kept = s->end - keep_from;
+        assert(s->first + kept <= keep_from && kept + end - s->end <= s->rows.dim[0]);
         op_copy(x, tensor_slice(s->rows, 0, kept), tensor_slice(s->rows, keep_from - s->first, kept));
         s->first = keep_from;
     }
