@@ -49,6 +49,27 @@ static const struct tolerance chained_encoders[] = {
     {0},
 };
 
+/* Krea 2: guidance of 5.5 amplifies rounding; PyTorch's own error of the latent in bf16 is 1.41e-1. The VAE
+ * is Qwen-Image's (few_channels). Measured under emulation. */
+static const struct tolerance tolerances_krea2[] = {
+    {"latent after a step", 4.63e-2, 1e-1},
+    {"decoded", 4.95e-3, 1.5e-2},
+    {"decoded, free-running", 1.37e-1, 2.8e-1},
+    {"picture, worst", 8, 20},
+    {"free image, worst", 119, 200},
+    {"free image, share", 8.32e-1, 9.5e-1},
+    {0},
+};
+
+/* Qwen-Image 2.1 with guidance of 4, where PyTorch's own error of the latent in bf16 is 4.67e-2. Measured
+ * under emulation. */
+static const struct tolerance tolerances_qwen_image_21[] = {
+    {"latent after a step", 4.46e-2, 9e-2},
+    {"free image, worst", 22, 44},
+    {"free image, share", 6.56e-1, 9e-1},
+    {0},
+};
+
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
 
 static const struct stored zimage_gguf = {
@@ -131,8 +152,8 @@ const struct fixture fixtures[] = {
     {PIPELINE("longcat_image_edit"), .gate = &gate_longcat_image_edit},
     {PIPELINE("chroma_hd"), .gate = &gate_chroma},
     {PIPELINE("ovis_image"), .gate = &gate_ovis_image},
-    {PIPELINE("krea2"), .gpu_tolerances = few_channels, .gate = &gate_krea2},
-    {PIPELINE("krea2_turbo"), .gpu_tolerances = few_channels, .gate = &gate_krea2_turbo},
+    {PIPELINE("krea2"), .gpu_tolerances = tolerances_krea2, .gate = &gate_krea2},
+    {PIPELINE("krea2_turbo"), .gpu_tolerances = tolerances_krea2, .gate = &gate_krea2_turbo},
     {PIPELINE("sd1"), .gate = &gate_sd1},
     {PIPELINE("sd2"), .gate = &gate_sd2},
     {PIPELINE("sdxl"), .gate = &gate_sdxl},
@@ -141,9 +162,9 @@ const struct fixture fixtures[] = {
     {PIPELINE("qwen_image"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image},
     {PIPELINE("qwen_edit"), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit},
     {PIPELINE("qwen_edit_plus"), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus},
-    {PIPELINE("qwen_image_21"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image_21},
-    {PIPELINE("qwen_image_21_ref"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image_21_ref},
-    {PIPELINE("qwen_image_21_distilled"), .gpu_tolerances = few_channels},
+    {PIPELINE("qwen_image_21"), .gpu_tolerances = tolerances_qwen_image_21, .gate = &gate_qwen_image_21},
+    {PIPELINE("qwen_image_21_ref"), .gate = &gate_qwen_image_21_ref},
+    {PIPELINE("qwen_image_21_distilled")},
     {PIPELINE("wan_i2v"), .gate = &gate_wan_i2v},
     {PIPELINE("wan21"), .gate = &gate_wan21},
     {PIPELINE("wan_ti2v"), .gate = &gate_wan_ti2v},
