@@ -177,8 +177,8 @@ static enum status bind_readers(struct conversion *c, const char *prefix, struct
     return e->code;
 }
 
-/* Binds a component for the recipe's slot. A text encoder without all hidden states of that recipe is bound
- * for another recipe; without any, the first error stays. */
+/* Binds a component to the recipe's slot. If this fails for a text encoder, for example because it has fewer
+ * layers than the recipe reads, tries all slots of all recipes. Returns the first error if all fail. */
 static enum status bind_any(struct conversion *c, const char *prefix, struct tensor_index view,
                             const struct recipe *recipe, int slot, enum config_origin *origin,
                             struct error *e) {
