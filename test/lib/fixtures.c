@@ -168,6 +168,7 @@ const struct fixture fixtures[] = {
     {.name = "adapters/zimage", .has_adapters = true},
     {.name = "adapters/flux", .has_adapters = true},
     {.name = "adapters/flux2", .has_adapters = true},
+    {.name = "adapters/krea2", .has_adapters = true},
     {.name = "adapters/sdxl", .has_adapters = true},
     {.name = "adapters/lycoris", .has_adapters = true},
     {.name = "adapters/sd1", .has_adapters = true},
