@@ -203,6 +203,40 @@ static bool needs_word(const struct recipe *recipe, const struct component *deno
     return false;
 }
 
+enum { LIST_BYTES = 96 };
+
+/* Appends a number to a list, which is cut at LIST_BYTES. */
+static void add_number(char list[LIST_BYTES], int number) {
+    size_t n = strlen(list);
+    snprintf(list + n, LIST_BYTES - n, "%s%d", n ? ", " : "", number);
+}
+
+/* Checks a list of hidden states in model_index.json, if present. UNSUPPORTED: other hidden states than the
+ * recipe's. META: not a number. Also errors of config_read. */
+static enum status check_layers(const struct component_files *files, struct sys *sys,
+                                const struct condition *condition, struct error *e) {
+    struct config config = {0};
+    char found[LIST_BYTES] = "", expected[LIST_BYTES] = "", key[64];
+    config_read(sys, files->pipeline, &config, e);
+    int n = config_list_length(&config, condition->layers_key);
+    const struct config_value *other = config_find(&config, condition->layers_key); /* no list, or empty */
+    for (int i = 0; i < n && e->code == OK; i++) {
+        int layer = 0;
+        snprintf(key, sizeof key, "%s.%d", condition->layers_key, i);
+        if (config_int(&config, key, -FAMILY_BLOCKS_MAX, FAMILY_BLOCKS_MAX, &layer, e) == OK)
+            add_number(found, layer);
+    }
+    for (int i = 0; i < hidden_states_count(&condition->hidden); i++)
+        add_number(expected, condition->hidden.layers[i]);
+    if (e->code == OK && (n || (other && other->kind != CONFIG_NULL)) && strcmp(found, expected) != 0)
+        error_set(e, UNSUPPORTED,
+                  "unsupported hidden states of the text encoder" WHERE "%s" FOUND "%s [%s]" EXPECTED
+                  "[%s], or no such key",
+                  files->pipeline, condition->layers_key, found, expected);
+    config_destroy(&config);
+    return e->code;
+}
+
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e) {
     const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER);
@@ -234,6 +268,10 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
         if ((*name && !has_pipeline(*r, name)) || n <= most) continue;
         *recipe = *r;
         most = n;
+    }
+    for (int i = 0; most && *name && files->pipeline && i < (*recipe)->text.n_conditions; i++) {
+        const struct condition *condition = &(*recipe)->text.condition[i];
+        if (condition->layers_key && check_layers(files, denoiser->sys, condition, e) != OK) return e->code;
     }
     if (most) return OK;
     list_pipelines(denoiser, known, sizeof known);
