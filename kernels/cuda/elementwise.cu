@@ -78,7 +78,7 @@ __device__ static inline float4 add_scaled(float4 sum, float4 v, float factor) {
  * registers, quantised 79. Bytes: 8 per value plus the table, which neighbouring tokens read again from the
  * cache; FLOPs: 8. Bound by memory; share of peak: not measured yet. `out` may alias `a`, as in glu_rows. */
 template <bool PLAIN>
-static __global__ void __launch_bounds__(ROWS_THREADS)
+static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     add_table(struct rows out, struct rows a, struct rows table, const struct position_grid grid,
               int64_t columns) {
     int64_t i = 4 * first_quad(), tokens = (int64_t)grid.rows * grid.columns;

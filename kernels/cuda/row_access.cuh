@@ -174,22 +174,12 @@ __device__ static inline i4_row i4_row_of(const struct rows &rows, int64_t row) 
             reinterpret_cast<const float *>(rows.scales) - 16};
 }
 
-/* Multiplies by the factors of NVFP4_AWQ's columns i to i + N - 1. The factors start at a multiple of 16
- * bytes. */
+/* Multiplies by the factors of NVFP4_AWQ's columns i to i + N - 1. Single loads: with wide loads
+ * quantise_rows spills on 12.0. */
 template <int N> __device__ static inline void scale_columns(float to[N], const char *factors, int64_t i) {
-    uint32_t pairs[(N + 1) / 2];
-    if constexpr (N == 8) {
-        uint4 v = ld128(factors + 2 * i);
-        pairs[0] = v.x, pairs[1] = v.y, pairs[2] = v.z, pairs[3] = v.w;
-    } else if constexpr (N == 4) {
-        uint2 v = *reinterpret_cast<const uint2 *>(factors + 2 * i);
-        pairs[0] = v.x, pairs[1] = v.y;
-    } else {
-        pairs[0] = *reinterpret_cast<const uint16_t *>(factors + 2 * i);
-    }
 #pragma unroll
     for (int j = 0; j < N; j++)
-        to[j] = __fmul_rn(to[j], cuda_bf16_f32((uint16_t)(pairs[j / 2] >> 16 * (j % 2))));
+        to[j] = __fmul_rn(to[j], cuda_bf16_f32(reinterpret_cast<const uint16_t *>(factors)[i + j]));
 }
 
 /* Loads N (1, 4 or 8) values of a row of any weight type, with scales applied; i is a multiple of N. */

@@ -56,7 +56,7 @@ static const struct tolerance tolerances_krea2[] = {
     {"decoded", 4.95e-3, 1.5e-2},
     {"decoded, free-running", 1.37e-1, 2.8e-1},
     {"picture, worst", 8, 20},
-    {"free image, worst", 119, 200},
+    {"free image, worst", 105, 200},
     {"free image, share", 8.32e-1, 9.5e-1},
     {0},
 };

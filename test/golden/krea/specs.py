@@ -64,7 +64,7 @@ CASES = {
     ],
     "krea2_turbo": [
         _case((4, 6), 3, 42),
-        _case((6, 3), 2, 8, prompt="house", cfg=2.0, negative="ugly"),
+        _case((6, 3), 2, 10, prompt="house", cfg=2.0, negative="ugly"),
     ],
 }
 
