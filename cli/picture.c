@@ -38,7 +38,8 @@ static const struct format {
     int (*decode)(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e);
     int (*encode)(FILE *to, const char *name, const struct picture_content *content, struct sluice_error *e);
     bool quality, alpha; /* the encoder has a quality setting; the format has alpha */
-    int side_most, bytes_a_pixel, alpha_bytes_a_pixel; /* of the encoder */
+    /* Limits of the encoder: width and height, memory per pixel without and with alpha. */
+    int side_most, bytes_a_pixel, alpha_bytes_a_pixel;
 } formats[] = {
     {".png", NULL, "libpng", 0, "\x89PNG\r\n\x1a\n", 8, picture_png_read_info, picture_png_decode,
      picture_encode_png, false, true, ANY_SIDE, 0, 0},

@@ -1,3 +1,4 @@
+/* Checks of the operator wrappers, and the call of the device. */
 #include "kernels/ops_check.h"
 
 #include <stdio.h>
@@ -18,11 +19,11 @@ static bool elements_are(const struct context *x, enum dtype dtype, enum element
     return false;
 }
 
-struct check check_begin(struct context *x, enum op_kind kind) {
+struct check ops_check_begin(struct context *x, enum op_kind kind) {
     return (struct check){x, kind, x->error->code == OK};
 }
 
-void format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
+void ops_format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
     int n = snprintf(out, out_bytes, "%s [", dtype_name(t->dtype));
     for (int i = 0; i < t->rank; i++)
         n += snprintf(out + n, out_bytes - (size_t)n, "%s%d", i ? ", " : "", (int)t->dim[i]);
@@ -31,13 +32,13 @@ void format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
 
 static void check_fail(struct check *c, const char *what, const struct tensor *found, const char *expected) {
     char shape[140];
-    format_tensor(found, shape, sizeof shape);
+    ops_format_tensor(found, shape, sizeof shape);
     error_set(c->x->error, INTERNAL, "operator %s: invalid %s" FOUND "%s" EXPECTED "%s", op_name(c->kind),
               what, shape, expected);
     c->ok = false;
 }
 
-bool is_valid_tensor(const struct tensor *t) {
+bool ops_tensor_valid(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
     for (int i = 0; i < t->rank; i++)
@@ -51,7 +52,7 @@ void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
                       int rank, const int64_t *dim) {
     enum { EIGHT = 8 };
     if (!c->ok) return;
-    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && is_valid_tensor(t);
+    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && ops_tensor_valid(t);
     /* Quantisation blocks may cross row boundaries only in a few operators: products read eight values of a
      * row at a time. */
     if (fits && tensor_runs_on(t))
@@ -74,20 +75,21 @@ void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
     check_fail(c, what, t, expected);
 }
 
-void check_packed(struct check *c, const char *what, const struct tensor *t) {
+void ops_check_packed(struct check *c, const char *what, const struct tensor *t) {
     if (c->ok && !tensor_packed(t)) check_fail(c, what, t, "rows without gaps");
 }
 
-void check_true(struct check *c, bool fits, const char *what, const struct tensor *t, const char *expected) {
+void ops_check_true(struct check *c, bool fits, const char *what, const struct tensor *t,
+                    const char *expected) {
     if (c->ok && !fits) check_fail(c, what, t, expected);
 }
 
-void check_vector(struct check *c, const char *what, const struct tensor *t, int64_t n, bool optional) {
+void ops_check_vector(struct check *c, const char *what, const struct tensor *t, int64_t n, bool optional) {
     if (optional && t->rank == 0) return;
     ops_check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
 }
 
-void check_like(struct check *c, const char *what, const struct tensor *t, const struct tensor *other) {
+void ops_check_like(struct check *c, const char *what, const struct tensor *t, const struct tensor *other) {
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < other->rank; i++) dim[i] = other->dim[i];
     ops_check_tensor(c, what, t, F32, other->rank, dim);
@@ -99,30 +101,30 @@ static uintptr_t end_of(const struct tensor *t) {
     return (uintptr_t)t->data + (uintptr_t)(last + dtype_bytes(t->dtype, tensor_columns(t)));
 }
 
-bool no_overlap(const struct tensor *a, const struct tensor *b) {
+bool ops_no_overlap(const struct tensor *a, const struct tensor *b) {
     return !a->data || !b->data || end_of(a) <= (uintptr_t)b->data || end_of(b) <= (uintptr_t)a->data;
 }
 
-void check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
+void ops_check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
     ops_check_tensor(c, what, t, OPERANDS, 2, dim);
-    check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % OPERAND_ALIGN == 0, what, t,
-               "F32, or an address that is a multiple of 16");
+    ops_check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % OPERAND_ALIGN == 0, what, t,
+                   "F32, or an address that is a multiple of 16");
 }
 
-void check_result(struct check *c, const struct tensor *out, const struct tensor *in) {
+void ops_check_result(struct check *c, const struct tensor *out, const struct tensor *in) {
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < in->rank; i++) dim[i] = in->dim[i];
     ops_check_tensor(c, "out", out, OPERANDS, in->rank, dim);
 }
 
-void check_in_place(struct check *c, const struct tensor *out, const struct tensor *in) {
-    check_true(c, !in->rank || out->dtype == in->dtype || no_overlap(out, in), "out", out,
-               "the type of the tensor that it overwrites");
+void ops_check_in_place(struct check *c, const struct tensor *out, const struct tensor *in) {
+    ops_check_true(c, !in->rank || out->dtype == in->dtype || ops_no_overlap(out, in), "out", out,
+                   "the type of the tensor that it overwrites");
 }
 
 void ops_check_rows(struct check *c, const char *what, const struct tensor *t) {
-    check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && is_valid_tensor(t), what, t,
-               "F32 rows, rank at least 1");
+    ops_check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && ops_tensor_valid(t), what, t,
+                   "F32 rows, rank at least 1");
 }
 
 /* Rejects a weight with adapters in operators that would ignore the adapters. */

@@ -12,7 +12,7 @@
 struct table_part {
     struct rope_options rope;
     double frequency[ROPE_PAIRS_AT_ONCE];
-    unsigned char axis[ROPE_PAIRS_AT_ONCE]; /* axis whose position turns the pair */
+    unsigned char axis[ROPE_PAIRS_AT_ONCE]; /* axis whose position multiplies the frequency */
     int32_t first, n; /* number of this launch's first pair; number of pairs of this launch */
     int32_t pairs;    /* pairs per token of the whole table */
 };

@@ -499,11 +499,11 @@ def vae_halves(f):
         moments += [open_(f"picture{i}"), RUN_ALL, expect("lane.moments", f"moments{i}", "moments")]
         pictures += [open_(f"latent{i}"), RUN_ALL, expect("lane.picture", f"decoded{i}", "decoder")]
 
-    # The 1x1 convolutions beside the latent have names of their own.
-    beside = dict(post_quant_conv="decoder", conv2="decoder", quant_conv="encoder", conv1="encoder")
+    # Names of the 1x1 convolutions next to the latent, which lack the half's prefix.
+    half_of = dict(post_quant_conv="decoder", conv2="decoder", quant_conv="encoder", conv1="encoder")
 
     def moves(half, lane, output):
-        n = sum(half in (name.split(".")[0], beside.get(name.split(".")[0])) for name in names)
+        n = sum(half in (name.split(".")[0], half_of.get(name.split(".")[0])) for name in names)
         return test(f"influence on {output}", open_(lane), influence([output], n, ["to_k.bias", "attn_1.k.bias"]))
 
     small, banded = f.name == "small", f.kind == "vae_qwen21"
@@ -556,7 +556,7 @@ def suites(f):
         kinds = dict(clip=clip_kinds, taesd=taesd, taehv=taehv, vae_encoder=only_vae_encoder, vae_flux2=vae_halves, vae_qwen21=vae_halves)
         return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
-    # weights of another fixture: zimage_a, qwen_image_21
+    # weights are those of zimage_a and qwen_image_21, whose blocks are tested
     if family == "zimage_base" or f.name == "qwen_image_21_distilled":
         return []
     denoisers = dict(flux=flux,

@@ -24,6 +24,7 @@ from transformers import Qwen2VLImageProcessor, Qwen3VLConfig, Qwen3VLForConditi
 
 import block_tests
 from bf16 import deviation
+from qwen3vl_gguf import tower_names
 from watch import Watch
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "qwen3vl", "tiny")
@@ -54,24 +55,6 @@ def build():
                 p.add_(1)
             p.copy_(p.half())  # not the whole model, whose buffers include rope's frequencies
     return model
-
-
-def mmproj(state):
-    """Renames the vision tower as llama.cpp's convert_hf_to_gguf.py does."""
-    out = {}
-    for name, t in state.items():
-        for theirs, ours in (("blocks.", "v.blk."), ("norm1", "ln1"), ("norm2", "ln2"), ("attn.qkv", "attn_qkv"), ("attn.proj", "attn_out"),
-                             ("mlp.linear_fc1", "ffn_up"), ("mlp.linear_fc2", "ffn_down"), ("pos_embed", "v.position_embd"),
-                             ("merger.norm", "v.post_ln"), ("merger.linear_fc1", "mm.0"), ("merger.linear_fc2", "mm.2")):
-            name = name.replace(theirs, ours) if name.startswith(("blocks", "v.blk", "pos", "merger")) else name
-        if name.startswith("deepstack_merger_list."):
-            number, rest = name.removeprefix("deepstack_merger_list.").split(".", 1)
-            name = f"v.deepstack.{VISION['deepstack_visual_indexes'][int(number)]}.{rest.replace('linear_', '')}"
-        if name == "patch_embed.proj.weight":
-            out |= {"v.patch_embd.weight": t[:, :, 0].contiguous(), "v.patch_embd.weight.1": t[:, :, 1].contiguous()}
-        else:
-            out[name.replace("patch_embed.proj", "v.patch_embd")] = t.contiguous()
-    return out
 
 
 def pictures():
@@ -149,7 +132,8 @@ def write():
     model = build()
     state = {k: t.half() for k, t in model.state_dict().items() if k != "lm_head.weight"}
     save_file(state, os.path.join(FOLDER, "model.safetensors"))
-    save_file(mmproj({k.removeprefix("model.visual."): t for k, t in state.items() if ".visual." in k}), os.path.join(FOLDER, "mmproj.safetensors"))
+    vision = {k.removeprefix("model.visual."): t for k, t in state.items() if ".visual." in k}
+    save_file(tower_names(vision, VISION["deepstack_visual_indexes"]), os.path.join(FOLDER, "mmproj.safetensors"))
     model.config.save_pretrained(FOLDER)
     processor = Qwen2VLImageProcessor(size=dict(shortest_edge=1024, longest_edge=65536), patch_size=16, merge_size=2, temporal_patch_size=2,
                                       image_mean=[0.5] * 3, image_std=[0.5] * 3)

@@ -6,7 +6,7 @@ import os
 import gguf
 import numpy as np
 import torch
-from diffusers import AutoencoderKLQwenImage21, QwenImage21Transformer2DModel
+from diffusers import QwenImage21Transformer2DModel
 from PIL import Image
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
@@ -15,6 +15,7 @@ import tokens_gguf
 import vae_qwen21
 import weights
 from files import write_json
+from qwen3vl_gguf import tower_name, tower_names
 from stored_files import HERE, SEED, fuse, link, part, qwen_names, rename, write_comfy, write_gguf
 
 from . import reference_tensors
@@ -38,14 +39,9 @@ TOWER_TYPES = [("v.blk.0.ffn", "Q8_0"), ("v.position_embd", "F32"), ("v.", "F16"
 COMFY_TYPES = [("transformer_blocks.1.img_mlp.gate_up", "mxfp8"), ("attn", "convrot 64 rows"), ("img_mlp", "convrot 64 rows"), ("modulation", "f8_e4m3")]
 COMFY_TEXT_TYPES = [("model.embed_tokens", "f8_e4m3"), ("model.layers.0.mlp", "int8 rows"), ("model.layers", "convrot 16 rows")]
 
-# llama.cpp's names of Qwen3-VL's vision tower.
-TOWER_GGUF = [("blocks.", "v.blk."), ("norm1", "ln1"), ("norm2", "ln2"), ("attn.qkv", "attn_qkv"), ("attn.proj", "attn_out"),
-              ("mlp.linear_fc1", "ffn_up"), ("mlp.linear_fc2", "ffn_down"), ("pos_embed", "v.position_embd"), ("patch_embed.proj", "v.patch_embd")]
-MERGER_GGUF = [("merger.norm", "v.post_ln"), ("merger.linear_fc1", "mm.0"), ("merger.linear_fc2", "mm.2")]
-
 
 def names(state):
-    """The names of ComfyUI's and GGUF files: gate_layer and proj are one tensor."""
+    """Converts the transformer to the names of ComfyUI's and GGUF files, which fuse gate_layer and proj."""
     state = dict(state)
     for block in sorted({n.split(".img_mlp.")[0] for n in state if ".img_mlp." in n}):
         fuse(state, f"{block}.img_mlp.gate_up", [f"{block}.img_mlp.gate_layer", f"{block}.img_mlp.proj"])
@@ -53,6 +49,7 @@ def names(state):
 
 
 def of_names(values):
+    """Returns the transformer's state dict: the inverse of names."""
     out = {}
     for name, value in values.items():
         if ".gate_up." in name:
@@ -62,23 +59,10 @@ def of_names(values):
     return out
 
 
-def tower_name(name):
-    if name.startswith("deepstack_merger_list."):  # numbered by the block behind which the rows are taken
-        _, number, rest = name.split(".", 2)
-        return f"v.deepstack.{TOWER['deepstack_visual_indexes'][int(number)]}.{rest.replace('linear_', '')}"
-    return next(iter(rename({name: None}, MERGER_GGUF if name.startswith("merger.") else TOWER_GGUF)))
-
-
-def tower_names(state):
-    """Converts the vision tower to llama.cpp's names; splits the two frames of a patch."""
-    out = {tower_name(name): tensor for name, tensor in state.items()}
-    kernel = out.pop("v.patch_embd.weight")
-    return {"v.patch_embd.weight": kernel[:, :, 0].contiguous(), "v.patch_embd.weight.1": kernel[:, :, 1].contiguous(), **out}
-
-
 def of_tower_names(values, state):
+    """Returns the vision tower's state dict, with the shapes of `state`: the inverse of tower_names."""
     values = values | {"v.patch_embd.weight": torch.stack([values["v.patch_embd.weight"], values["v.patch_embd.weight.1"]], dim=2)}
-    return {name: values[tower_name(name)].reshape(tensor.shape) for name, tensor in state.items()}
+    return {name: values[tower_name(name, TOWER['deepstack_visual_indexes'])].reshape(tensor.shape) for name, tensor in state.items()}
 
 
 def text_encoder(pipe):
@@ -126,7 +110,8 @@ def run(pipe, one):
 
 
 def pixel_bounds(path):
-    """Writes the image processor's configuration beside a vision tower: the published bounds would enlarge the references."""
+    """Copies the image processor's configuration to the vision tower's folder. The published pixel bounds would enlarge the
+    references."""
     with open(os.path.join(HERE, OWNER, "processor", "preprocessor_config.json"), encoding="utf-8") as f:
         write_json(os.path.join(os.path.dirname(path), "preprocessor_config.json"), json.load(f))
 
@@ -166,7 +151,7 @@ def write_tower(path, pipe):
     writer.add_array("clip.vision.image_mean", [0.5, 0.5, 0.5])
     writer.add_array("clip.vision.image_std", [0.5, 0.5, 0.5])
     state = pipe.text_encoder.model.visual.state_dict()
-    values, used = write_gguf(path, writer, tower_names(state), TOWER_TYPES)
+    values, used = write_gguf(path, writer, tower_names(state, TOWER["deepstack_visual_indexes"]), TOWER_TYPES)
     pipe.text_encoder.model.visual.load_state_dict(of_tower_names(values, state))
     pixel_bounds(path)
     return used
