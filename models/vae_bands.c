@@ -9,15 +9,18 @@ int vae_bands_first(const struct component *c) {
 
 static struct linear_weights vae_bands_conv(struct arena *arena, int32_t out, int32_t in, int32_t side,
                                             bool *ok) {
-    return (struct linear_weights){arena_tensor(arena, DTYPE_F32, 4, (int32_t[]){out, in, side, side}, ok),
-                                   arena_tensor(arena, DTYPE_F32, 1, &out, ok)};
+    struct linear_weights w;
+    w.weight = arena_tensor(arena, DTYPE_F32, 4, (int32_t[]){out, in, side, side}, ok);
+    w.bias = arena_tensor(arena, DTYPE_F32, 1, &out, ok);
+    return w;
 }
 
 static struct resnet_weights vae_bands_resnet(struct arena *arena, int32_t in, int32_t out, bool *ok) {
-    struct resnet_weights w = {.norm1.weight = arena_tensor(arena, DTYPE_F32, 1, &in, ok),
-                               .norm2.weight = arena_tensor(arena, DTYPE_F32, 1, &out, ok),
-                               .conv1 = vae_bands_conv(arena, out, in, 3, ok),
-                               .conv2 = vae_bands_conv(arena, out, out, 3, ok)};
+    struct resnet_weights w = {0};
+    w.norm1.weight = arena_tensor(arena, DTYPE_F32, 1, &in, ok);
+    w.conv1 = vae_bands_conv(arena, out, in, 3, ok);
+    w.norm2.weight = arena_tensor(arena, DTYPE_F32, 1, &out, ok);
+    w.conv2 = vae_bands_conv(arena, out, out, 3, ok);
     if (in != out) w.shortcut = vae_bands_conv(arena, out, in, 1, ok);
     return w;
 }
@@ -99,9 +102,8 @@ struct vae_strip {
 };
 
 /* Strips of one level: its input, and of each resnet the feature map between its convolutions and its output.
- * band: rows by which the level's time advances. */
+ */
 struct vae_level_strips {
-    int32_t band;
     struct vae_strip in, h[VAE_BANDS_RESNETS], out[VAE_BANDS_RESNETS];
 };
 
@@ -205,8 +207,8 @@ static void vae_bands_run_resnet(struct vae_bands_run *run, int i, int k, int32_
     strip_convolve(run->x, rows, first, h, w->conv2.weight, epilogue, vae_bands_silu(w->norm2.weight));
 }
 
-/* Begins the strips of level i at its size [Y, X]. lag: rows of the level by which its input ends before its
- * time. Returns the lag of the last resnet's output. */
+/* Begins the strips of level i at its size [Y, X]. band: rows by which the level's time advances. lag: rows
+ * by which the level's input ends before its time. Returns the lag of the last resnet's output. */
 static int32_t vae_bands_begin(struct vae_bands_run *run, int i, int32_t Y, int32_t X, int32_t band,
                                int32_t lag) {
     enum { HALO = 2 };

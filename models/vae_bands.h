@@ -3,7 +3,8 @@
  * Norms over each pixel's channels (Wan) let a row depend on a few rows of the layer before it. The layers of
  * the last levels therefore advance together, and of each feature map only the current band exists, with the
  * few rows above it that the next layers read again (struct strip). Every row is computed once. At 1024 x
- * 1024 Qwen-Image-2.1's decoder so needs 0.35 GB instead of 1.9 GB of full-frame buffers.
+ * 1024 Qwen-Image-2.1's decoder needs 328 MiB for strips, 168 MiB for weights and 216 MiB for full-frame
+ * buffers of coarser levels, instead of 1.9 GB of full-frame buffers.
  *
  * The blocks of these levels only keep their weights, in f32, in the lanes' state; the decoder's last block
  * computes all bands. f32 holds each stored type exactly, and bands depend on the image's width alone (R3,
