@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void warn_of_component(const struct sluice_session_options *to, const struct component *c) {
     uint64_t bytes = index_bytes(&c->index), claimed = c->index.claimed_bytes;
@@ -48,16 +49,12 @@ static void warn_of_guidance(const struct sluice_session_options *to, const stru
              requested);
 }
 
-/* Level at which a step begins, in the unit of --cfg-until: 0 is pure noise, 1 the clean image. */
-static double level_of(const struct grid_step *step) {
-    return 1 - (double)step->at.timestep / TRAINED_TIMESTEPS;
-}
-
 /* Warns of --cfg-norm and --cfg-until without effect, and of --cfg-until that leaves no guided step. */
 static void warn_of_guidance_limits(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct job_schedule *s = &job->schedule;
     bool limits = r->cfg_norm > 0, ends = r->cfg_until < 1;
+    char begins[32], until[32];
     int n_guided = 0;
     if (job->settings.decode_only || (!limits && !ends)) return;
     for (int i = 0; i < s->n_spans; i++) n_guided += s->spans[i].n_guided_calls;
@@ -66,39 +63,50 @@ static void warn_of_guidance_limits(const struct sluice_session_options *to, con
                                   : "--cfg-norm and --cfg-until have";
     if (job->settings.n_prompts == 1)
         log_line(to, SLUICE_WARNING, "%s no effect without guidance (--cfg-scale is 1)", flags);
-    else if (!n_guided)
-        log_line(to, SLUICE_WARNING, "--cfg-until %g turns guidance off: the first step begins at %.3g",
-                 r->cfg_until, level_of(s->grid.step));
-    else if (ends && s->calls[s->n_calls - 1].scale != 1)
+    else if (!n_guided) {
+        /* As many digits as tell the two numbers apart: a level of f32 may exceed its decimal by little. */
+        int digits = 3;
+        snprintf(until, sizeof until, "%g", r->cfg_until);
+        do snprintf(begins, sizeof begins, "%.*g", digits, (double)schedule_level(job, &s->grid.step->at));
+        while (!strcmp(begins, until) && digits++ < 9);
+        log_line(to, SLUICE_WARNING, "--cfg-until %s turns guidance off: the first step begins at %s", until,
+                 begins);
+    } else if (ends && s->calls[s->n_calls - 1].scale != 1)
         log_line(to, SLUICE_WARNING, "--cfg-until %g has no effect: the last step begins at %.3g",
-                 r->cfg_until, level_of(&s->grid.step[s->grid.n - 1]));
+                 r->cfg_until, (double)schedule_level(job, &s->grid.step[s->grid.n - 1].at));
 }
 
 /* Warns of an input image that has no influence because the first step begins with pure noise. */
 static void warn_of_strength(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
     if (job->settings.decode_only || !r->init_image || r->mask || job->model->init != INIT_IMG2IMG ||
-        r->strength == 1 || job->schedule.grid.step[0].at.signal > 0)
+        job->schedule.grid.step[0].at.signal > 0)
         return;
     log_line(to, SLUICE_WARNING,
              "the input image has no influence: at --strength %g all %d steps run, from pure noise "
-             "(use more steps or a smaller --strength)",
-             r->strength, r->steps);
+             "(use %sa smaller --strength)",
+             r->strength, r->steps, r->strength < 1 ? "more steps or " : "");
 }
 
 static void warn_of_slg(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
+    int n = job->schedule.n_steps, n_within = 0;
     if (job->settings.decode_only || !r->n_slg_layers || job_branches(job) > job->settings.n_prompts) return;
+    for (int step = 0; step < job->schedule.grid.n; step++) n_within += schedule_in_slg_interval(job, step);
     if (job->settings.n_prompts == 1)
         log_line(to, SLUICE_WARNING, "--slg-layers has no effect without guidance (--cfg-scale is 1)");
     else if (r->slg_scale == 0)
         log_line(to, SLUICE_WARNING, "--slg-layers has no effect: --slg-scale is 0");
+    else if (n_within)
+        log_line(to, SLUICE_WARNING,
+                 "--slg-layers has no effect: the steps between --slg-start and --slg-end have no guidance "
+                 "(--cfg-until %g)",
+                 r->cfg_until);
     else
         log_line(to, SLUICE_WARNING,
-                 "--slg-layers has no effect: none of the %d steps (from 0) is between %g (--slg-start) "
-                 "and %g (--slg-end)",
-                 job->schedule.n_steps, job->schedule.n_steps * r->slg_start,
-                 job->schedule.n_steps * r->slg_end);
+                 "--slg-layers has no effect: none of the %d steps (from 0) is between step %g (--slg-start "
+                 "%g) and step %g (--slg-end %g)",
+                 n, n * r->slg_start, r->slg_start, n * r->slg_end, r->slg_end);
 }
 
 /* Warns if the VAE differs from the published VAE to which the colour factors of --preview latent belong. */

@@ -69,15 +69,24 @@ static void fill_grid(struct job *job) {
     to->n_steps -= first;
 }
 
-/* True if --cfg-until allows guidance in a step that begins at this noise level. Flow models: 1 - sigma; eps
- * and v models: the same function of the training timestep. Source: diffusers 0.42, pipelines/z_image,
- * cfg_truncation (f32 level, f64 comparison). */
-static bool is_guided_at(const struct job *job, const struct grid_point *at) {
+/* Flow models: 1 - sigma; eps and v models: the same function of the training timestep. Source: diffusers
+ * 0.42, pipelines/z_image, cfg_truncation (f32 level, f64 comparison). */
+float schedule_level(const struct job *job, const struct grid_point *at) {
     const struct job_schedule *s = &job->schedule;
     float timestep = at->timestep;
     if (s->grid.continuous_timesteps) timestep = (float)noise_table_timestep(s->noise, (double)at->sigma);
-    float level = (TRAINED_TIMESTEPS - timestep) / TRAINED_TIMESTEPS;
-    return (double)level <= job->request.cfg_until || job->request.cfg_until >= 1;
+    return (TRAINED_TIMESTEPS - timestep) / TRAINED_TIMESTEPS;
+}
+
+static bool is_guided_at(const struct job *job, const struct grid_point *at) {
+    return (double)schedule_level(job, at) <= job->request.cfg_until || job->request.cfg_until >= 1;
+}
+
+/* As in diffusers 0.42 (pipelines/stable_diffusion_3), steps that run are counted from 0 and the interval is
+ * open at both ends; img2img also counts from its first step that runs. */
+bool schedule_in_slg_interval(const struct job *job, int step) {
+    const struct sluice_request *r = &job->request;
+    return step > job->schedule.n_steps * r->slg_start && step < job->schedule.n_steps * r->slg_end;
 }
 
 /* Appends the denoiser calls of a step, one per evaluation of the sampler. */
@@ -87,11 +96,9 @@ static void list_step(struct job *job, int step, bool guided) {
     const struct sampling *s = &job->settings.sampling;
     struct job_span *span = &to->spans[to->n_spans - 1];
     struct denoiser_call call = {.step = step, .scale = guided ? span->scale : 1};
-    /* Skip-layer guidance applies to guided steps. As in diffusers 0.42 (pipelines/stable_diffusion_3), steps
-     * that run are counted from 0 and the interval is open at both ends; img2img also counts from its first
-     * step that runs. */
-    bool in_interval = step > to->n_steps * r->slg_start && step < to->n_steps * r->slg_end;
-    if (call.scale != 1 && r->n_slg_layers && in_interval) call.slg_scale = r->slg_scale;
+    /* Skip-layer guidance applies to guided steps. */
+    if (call.scale != 1 && r->n_slg_layers && schedule_in_slg_interval(job, step))
+        call.slg_scale = r->slg_scale;
     for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
         call.at = to->grid.step[step].at;
         if (call.evaluation && !s->sampler->evaluation_point(&to->grid, step, call.evaluation, &call.at))

@@ -300,6 +300,10 @@ char *job_numbered(const char *name, int i, char out[16]);
 
 /* Fills job->schedule from the resolved request. Fails with MEMORY. */
 enum status schedule_make(struct job *job, struct error *e);
+/* Level at which a step begins, in the unit of --cfg-until: 0 is pure noise, 1 the clean image. */
+float schedule_level(const struct job *job, const struct grid_point *at);
+/* True if a step, counted from the first that runs, is between --slg-start and --slg-end. */
+bool schedule_in_slg_interval(const struct job *job, int step);
 /* True if previews are shown after this step. The last step has no preview, because the decoded image
  * follows, unless decoding is off. */
 bool schedule_previews_step(const struct job *job, int step);

@@ -51,8 +51,9 @@ while IFS='|' read -r line pattern; do
     check "plan prints the warning" has ../err "--slg-layers has no effect.*$pattern"
 done <<END
 --cfg-scale 1 --slg-layers 1|without guidance (--cfg-scale is 1)
---cfg-scale 3 --slg-layers 1|none of the 4 steps (from 0) is between 0.04 (--slg-start) and 0.8 (--slg-end)
---cfg-scale 3 --slg-layers 1 --slg-start .5 --slg-end .75|is between 2 (--slg-start) and 3
+--cfg-scale 3 --slg-layers 1|none of the 4 steps (from 0) is between step 0.04 (--slg-start 0.01) and step 0.8 (--slg-end 0.2)
+--cfg-scale 3 --slg-layers 1 --slg-start .5 --slg-end .75|is between step 2 (--slg-start 0.5) and step 3
+--cfg-scale 3.0 --slg-layers 1 --slg-end .375 --cfg-until .001|have no guidance (--cfg-until 0.001)
 --cfg-scale 3 --slg-layers 1 --slg-scale 0 --slg-end 1|--slg-scale is 0
 END
 
