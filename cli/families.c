@@ -26,6 +26,11 @@ static const struct place {
               {"cpu", 0, 16}};
 enum { N_PLACES = sizeof places / sizeof *places, PLACE_THREADS = 2 };
 
+/* True if the model's default is guidance, and only with a negative prompt. */
+static bool guides_with_negative(const json_t *family) {
+    return field_flag(family, "cfg_needs_negative") && field_number(family, "cfg_scale") != 1;
+}
+
 /* Seconds per sampler step, summed over all denoiser stages. */
 static double step_seconds(const json_t *plan) {
     double seconds = 0, steps = field_number(json_object_get(plan, "request"), "steps");
@@ -42,8 +47,8 @@ static json_t *outcome_of(const json_t *family, const struct place *place, const
     static const char *const keys[] = {"card", "budget", "least", "peak", "seconds", "bound"};
     char command[192];
     int n = snprintf(command, sizeof command, "sluice plan --family %s%s --device %s",
-                     field_string(family, "name"),
-                     field_flag(family, "guides_if_negative") ? " -n \" \"" : "", place->device);
+                     field_string(family, "name"), guides_with_negative(family) ? " -n \" \"" : "",
+                     place->device);
     n += place->vram_gib > 0
              ? snprintf(command + n, sizeof command - (size_t)n, " --max-vram %dG", place->vram_gib)
              : snprintf(command + n, sizeof command - (size_t)n, " -t %d", PLACE_THREADS);
@@ -60,9 +65,9 @@ static json_t *outcome_of(const json_t *family, const struct place *place, const
     return outcome;
 }
 
-/* Adds the plan of a family for one device and budget, as `sluice plan` computes it. A model that uses
- * guidance only with a negative prompt is planned with a negative prompt. --direct-io on makes plans
- * independent of this machine's page cache and RAM. */
+/* Adds the plan of a family for one device and budget, as `sluice plan` computes it. A model whose default
+ * guidance needs a negative prompt is planned with one. --direct-io on makes plans independent of this
+ * machine's page cache and RAM. */
 static int plan_at(json_t *family, const struct place *place, const char *precision, struct sluice_error *e) {
     char blank[] = " ";
     struct args args = {
@@ -79,7 +84,7 @@ static int plan_at(json_t *family, const struct place *place, const char *precis
     struct generation generation = {.args = &args};
     char *text = NULL;
     bool fits;
-    if (field_flag(family, "guides_if_negative")) args.negative_prompt = (struct prompt_text){NULL, blank, 1};
+    if (guides_with_negative(family)) args.negative_prompt = (struct prompt_text){NULL, blank, 1};
     int status = generation_open(&generation, e);
     if (!status) status = sluice_plan_query(generation.session, &generation.request, NULL, &text, &fits, e);
     json_t *plan = status ? NULL : json_loads(text, 0, NULL);
@@ -245,7 +250,10 @@ static void print_family(json_t *root) {
     if (field_number(family, "frames") > 1) printf(", %.0f frames", field_number(family, "frames"));
     printf(", %.0f steps", field_number(family, "steps"));
     if (field_number(family, "cfg_scale") != 1) printf(", cfg scale %g", field_number(family, "cfg_scale"));
-    printf("%s\n", field_flag(family, "guides_if_negative") ? " with a negative prompt" : "");
+    bool needs_negative = field_flag(family, "cfg_needs_negative");
+    printf("%s\n", guides_with_negative(family) ? " with a negative prompt"
+                   : needs_negative             ? ", without guidance"
+                                                : "");
     printf("formats   ");
     print_strings(", ", json_object_get(family, "layouts"));
     printf("\npipelines ");

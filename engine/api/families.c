@@ -41,7 +41,10 @@ static json_t *takes_json(const struct sluice_model *m) {
          control = r->images.concat == CONCAT_CONTROL;
     bool frames = r->images.concat == CONCAT_I2V, skippable = false;
     char references[48] = "a reference image";
-    if (r->defaults.cfg_scale != 1) add_input(list, "--negative-prompt", "negative prompt", false);
+    if (r->defaults.cfg_scale != 1)
+        add_input(list, "--negative-prompt", "negative prompt", false);
+    else if (r->denoising.cfg_needs_negative)
+        add_input(list, "--negative-prompt", "negative prompt, with --cfg-scale above 1", false);
     if (r->denoising.takes_guidance) add_input(list, "--guidance", "distilled guidance", false);
     if (r->images.init == INIT_IMG2IMG)
         add_input(list, "--init-img", hole ? "image to repaint" : "input image", hole);
@@ -88,7 +91,7 @@ static json_t *family_json(const struct sluice_model *m) {
         json_pack("{s:s, s:s?, s:s, s:o, s:i, s:i, s:i, s:i, s:f, s:b, s:I, s:o}", "name", r->name, "title",
                   p->title, "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines", pipelines,
                   "width", m->width, "height", m->height, "frames", m->frames ? m->frames : 1, "steps",
-                  m->steps, "cfg_scale", m->cfg_scale, "guides_if_negative",
+                  m->steps, "cfg_scale", m->cfg_scale, "cfg_needs_negative",
                   (int)r->denoising.cfg_needs_negative, "bytes", bytes, "parts", parts);
     if (!family) json_decref(sources);
     if (!family) return NULL;

@@ -27,6 +27,11 @@ check "size of a component" has ../out '^  --clip_l  *235 MiB'
 check "input images" has ../out '^  --init-img  *input image$'
 check "five plans" [ "$(grep -cE '^  (cuda:[a-z0-9]*  *[0-9.]* \+|cpu ) *[0-9.]*; [0-9.]* [a-z]*, ' ../out)" = 5 ]
 check "nothing on stderr" [ ! -s ../err ]
+expect 0 "families qwen_image_21: no guidance by default" families qwen_image_21
+check "says so" has ../out '^default .* 40 steps, without guidance$'
+check "lists --negative-prompt" has ../out '^  --negative-prompt  *negative prompt, with --cfg-scale'
+check "plans without a negative prompt" lacks ../out ' -n '
+check "nothing on stderr" [ ! -s ../err ]
 # `families` prints the command of each plan. --max-ram is lowered, because this machine may have less memory.
 for family in qwen_image sdxl; do
     expect 0 "$family" families $family --json

@@ -88,7 +88,11 @@ static void test_flag(struct rig *rig, struct sluice_request r, json_t *family, 
     char *plan = NULL;
     bool fits, listed = find_take(family, flag->name), guided = real(family, "cfg_scale") != 1;
     if (flag->needs_guidance && !guided) {
-        check(!listed, "%s is not guided and lists %s", word(family, "name"), flag->name);
+        /* Listed, to be used with --cfg-scale, if guidance of this model needs a negative prompt. */
+        bool offered =
+            flag->with == with_negative && json_is_true(json_object_get(family, "cfg_needs_negative"));
+        check(listed == offered, "%s is not guided and %s %s", word(family, "name"),
+              listed ? "lists" : "does not list", flag->name);
         return;
     }
     fill(&r, family, flag);
