@@ -57,7 +57,7 @@ void part_flag_families(const char *flag, char *list, size_t bytes) {
         if (!part_flag_takes(flag, *f)) continue;
         const char *before = *f == last ? " or " : ", ";
         const struct slot *slot;
-        if (!n) before = (*f)->display_name;
+        if (!n) before = (*f)->kind == FAMILY_VISION && *f != last ? "vision encoder" : (*f)->display_name;
         for (int i = 0; !n && (slot = models_slot(i)); i++)
             if (has_flag(slot, flag) && slot->family == *f && slot->display_name) {
                 before = slot->display_name;

@@ -501,7 +501,13 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];
         if (!file->flag || !file->misplaced) continue;
-        part_flag_families(file->flag, wanted, sizeof wanted);
+        /* Vision encoders are named after their text model: the message names the recipe's. */
+        int vision = recipe ? recipe_slot(recipe, FAMILY_VISION) : SLOTS_MAX;
+        const struct slot *slot = vision < SLOTS_MAX ? &recipe->slot[vision] : NULL;
+        if (slot && !strcmp(slot->flag, file->flag))
+            snprintf(wanted, sizeof wanted, "%s (%s)", slot->family->display_name, slot->family->name);
+        else
+            part_flag_families(file->flag, wanted, sizeof wanted);
         return fail_misplaced(files, file, wanted, file->flag, e);
     }
     for (int i = 0; i < files->n_files && recipe; i++) {
