@@ -353,12 +353,12 @@ static enum status check_references(struct job *job, struct error *e) {
     if (r->n_references < 0 || (r->n_references && !r->references))
         return bad_value(e, "n_references", r->n_references, "the number of pictures in references");
     if (r->n_references && !most)
-        return not_for_model(
-            m, "--ref-image",
-            recipe_has_edit_variant(m->recipe)
-                ? "an editing model; or --edit, if these weights are an editing model's"
-                : "a model that takes references, such as Flux.2, FLUX.1-Kontext or Qwen-Image-Edit",
-            e);
+        return not_for_model(m, "--ref-image",
+                             recipe_has_edit_variant(m->recipe)
+                                 ? "an editing model; or --edit, if these weights are an editing model's"
+                                 : "a model that takes references, such as Flux.2, FLUX.1-Kontext, "
+                                   "Qwen-Image-2.1 or Qwen-Image-Edit",
+                             e);
     if (r->n_references < least || r->n_references > most) {
         error_set(e, USAGE, "%s" WHERE "%s" FOUND "%d",
                   r->n_references < least ? "this editing model needs a reference image (--ref-image)"
