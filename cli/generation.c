@@ -136,6 +136,7 @@ static struct output_item all_images(const struct generation *generation) {
 
 static void on_log(void *user, int level, const char *line) {
     struct generation *generation = user;
+    if (generation->unlogged) return;
     if (level == SLUICE_WARNING) message_note("warning: %s", line);
     if (level != SLUICE_WARNING && !generation->args->quiet) message_note("%s", line);
     interrupt_pending();
@@ -308,8 +309,10 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     bool fits, is_video = !args->no_decode && video_has_extension(output_pattern(args, generation->n_frames));
     generation->progress.are_videos = generation->n_frames > 1;
     if (!generation->latent && !args->verbose && !is_video) return SLUICE_OK;
+    generation->unlogged = true; /* the run logs the same */
     int status =
         sluice_plan_query(generation->session, &generation->request, generation->latent, &json, &fits, e);
+    generation->unlogged = false;
     if (!status) status = sluice_plan_summary(generation->session, &plan, e);
     if (status) return status;
     generation->n_frames = plan.frames;

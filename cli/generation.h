@@ -37,6 +37,7 @@ struct generation {
     struct request_files files;
     uint64_t seed;
     bool seed_printed;
+    bool unlogged;       /* the session's messages repeat those of another call: not printed */
     int n_images;        /* number of images or videos that the run generates */
     int n_frames;        /* frames per video; 1: images; 0: not known yet */
     int width, height;   /* planned size of a video */

@@ -140,6 +140,7 @@ static int print_plan(struct generation *generation, char **json, struct sluice_
     int status =
         sluice_plan_query(generation->session, &generation->request, generation->latent, json, &fits, e);
     if (!status) status = sluice_plan_summary(generation->session, &plan, e);
+    generation->unlogged = true; /* plans in other types log the same */
     if (!status && generation->args->types) status = add_types(generation, json, fits, e);
     if (status) return status;
     if (generation->args->json) {

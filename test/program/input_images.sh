@@ -100,7 +100,7 @@ done <<END
 2|-i ../wide.png --strength 1e-18|no step would run
 2|-i ../wide.png -i ../tall.png|given twice
 2|--mask ../wide.png|an input image to repaint
-2|-r ../wide.png|a model that takes references
+2|-r ../wide.png|a model that takes references, such as .*Qwen-Image-2.1
 2|-i ../small.png -W 65|multiple of
 2|--fit pad|no input image to fit
 2|-i ../wide.png --fit fill|crop.pad.stretch
@@ -135,6 +135,9 @@ draw_from 0 "--strength 0.3" "$model" -i ../wide.png --strength 0.3 -o a.png
 check "other image" [ "$hash" != "$from_image" ]
 draw_from 0 "default strength" "$model" -i ../wide.png -o a.png
 check "message" has a.png 'Denoising strength: 0\.[0-9]*, Version'
+check "no warning" lacks ../err '^warning'
+draw_from 0 "--strength 1" "$model" -i ../wide.png --strength 1 -o a.png
+check "warning" has ../err '^warning: the input image has no influence: at --strength 1 all 4 steps run'
 draw_from 0 "other image" "$model" -i ../tall.png --strength 0.6 -o a.png
 check "size of the input image" has ../err 'wrote a.png (48x64, '
 

@@ -47,6 +47,10 @@ check "scales in the metadata" has x.png 'CFG scale: 4, CFG scale low: 3,'
 expect 0 "image with guidance" generate -m wan -p x -n '' -W 32 -H 16 --frames 1 --steps 2 -o x.png --cfg-scale 2
 check "no negative prompt in the metadata" lacks x.png 'Negative prompt'
 rm -f x.png
+expect 0 "video without a guided step" generate -m wan -p x -W 32 -H 16 --frames 5 --steps 2 --cfg-until .001 -o x.gif
+check "one warning, with digits that differ" [ "$(grep 'cfg-until' ../err)" = \
+    "warning: --cfg-until 0.001 turns guidance off: the first step begins at 0.00100000005" ]
+rm -f x.gif
 
 # ---- defaults in plans ----
 expect 0 "plan as a table" plan -m wan -W 32 -H 16
