@@ -39,7 +39,6 @@ FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux":
             "chroma": chroma.influence,
             "ovis": ovis.influence,
             "krea2": krea.influence,
-            "krea2": krea.influence,
             "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence, "wan": wan.influence, "sd3": sd3.influence,
             "anima": anima.influence}
 
