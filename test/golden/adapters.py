@@ -674,8 +674,8 @@ def wan_gguf():
     return fixture
 
 
-MODELS = dict(zimage=zimage, flux=flux_1, flux2=flux2_klein, krea2=krea_2, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, wan22=wan_22, sd35=sd35, anima=anima_base,
-              sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
+MODELS = dict(zimage=zimage, flux=flux_1, flux2=flux2_klein, krea2=krea_2, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image,
+              wan22=wan_22, sd35=sd35, anima=anima_base, sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
 
 
 def make(name):
