@@ -104,7 +104,8 @@ static int previews_check(const struct args *args, struct output_item item, stru
     struct output_item preview = {1, item.n, item.first_seed, 1, 0};
     char name[PATH_MAX];
     /* No WebP previews: the encoder needs memory per pixel, which plans do not count for previews. */
-    if (strcmp(pattern, "-") == 0 || !picture_has_extension(pattern) || picture_write_bytes_a_pixel(pattern))
+    if (strcmp(pattern, "-") == 0 || !picture_has_extension(pattern) ||
+        picture_write_bytes_a_pixel(pattern, false))
         return fail_value(e, "--preview-path", pattern, "a file name ending in .png, .jpg or .jpeg");
     if (picture_check_name(pattern, e)) return fail_where(e, "--preview-path");
     int status = SLUICE_OK;
@@ -245,7 +246,8 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
 /* Counts the memory of encoding the output and of showing previews, equal on all terminals. */
 static void count_memory(struct generation *generation) {
     const struct args *args = generation->args;
-    output_count_memory(args, generation->n_frames, &generation->request);
+    output_count_memory(args, generation->n_frames, sluice_model_has_alpha(generation->model),
+                        &generation->request);
     if (args->preview) generation->request.caller_bytes += TERMINAL_BYTES;
 }
 

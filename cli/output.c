@@ -462,13 +462,13 @@ int output_check_size(const struct args *args, const struct sluice_request *requ
                 name, width, height, most);
 }
 
-void output_count_memory(const struct args *args, int frames, struct sluice_request *request) {
+void output_count_memory(const struct args *args, int frames, bool alpha, struct sluice_request *request) {
     const char *pattern = output_pattern(args, frames);
     const struct video_format *video = video_format_find(pattern);
     request->caller_bytes = 0;
     if (args->no_decode) return;
     if (!video) {
-        request->image_bytes_a_pixel = picture_write_bytes_a_pixel(pattern);
+        request->image_bytes_a_pixel = picture_write_bytes_a_pixel(pattern, alpha);
         return;
     }
     int fewer = frames < video->frames_held ? video->frames_held - frames : 0;

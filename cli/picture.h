@@ -35,7 +35,7 @@ struct row_sink {
 };
 
 /* Decodes the pixels, with the memory of picture->reading_bytes. *notes: ignored properties that the header
- * did not show; as RGBA, transparency is not ignored. CHANGED if the file has another size than at
+ * did not show, with rows->rgba without transparency. CHANGED if the file has another size than at
  * picture_open. */
 int picture_read(const struct sluice_picture *picture, const struct row_sink *rows, unsigned *notes,
                  struct sluice_error *e);
@@ -54,10 +54,10 @@ enum { PICTURE_QUALITY = 90 };
 bool picture_has_extension(const char *name);
 /* USAGE if this build cannot write images with the extension of the given name. "-" is PNG. */
 int picture_check_name(const char *name, struct sluice_error *e);
-/* Bytes of memory per pixel for writing an image, by the extension of the given name. */
-int picture_write_bytes_a_pixel(const char *name);
+/* Bytes of memory per pixel for writing an image, by the extension of the name. alpha: images with alpha. */
+int picture_write_bytes_a_pixel(const char *name, bool alpha);
 int picture_max_side(const char *name);
-/* False if images with the extension of the given name have no alpha (JPEG): alpha is laid over white. */
+/* False if the format of the given extension has no alpha (JPEG): picture_write lays the image over white. */
 bool picture_keeps_alpha(const char *name);
 bool picture_takes_quality(const char *name);
 
@@ -95,7 +95,7 @@ int picture_encode_webp(FILE *to, const char *name, const struct picture_content
 
 /* Writes row y of an image with alpha as RGBA quadruples. */
 void picture_join_row(const struct sluice_image *image, size_t y, uint8_t *to);
-/* A colour over white. */
+/* A colour over white, rounded to nearest. */
 static inline uint8_t picture_over_white(int value, int alpha) {
     return (uint8_t)((255 * (255 - alpha) + value * alpha + 127) / 255);
 }

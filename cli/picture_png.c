@@ -120,7 +120,7 @@ static unsigned char *row_of(const struct decoder *d, int y) {
     return d->pixels + (d->interlaced ? (size_t)y * (size_t)d->width * d->bytes : 0);
 }
 
-/* Replaces palette indices by colours in place, last pixel first: the indices are the row's first bytes. */
+/* Replaces palette indices by colours in place, last pixel first: the indices lie at the row's start. */
 static void expand_palette(struct decoder *d, unsigned char *row) {
     png_colorp palette = NULL;
     png_bytep alpha = NULL;

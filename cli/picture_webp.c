@@ -182,15 +182,15 @@ static bool put_bytes(FILE *to, const void *from, size_t bytes) {
 }
 
 /* Writes the file: as libwebp encoded it, or with EXIF in the extended container: RIFF header, VP8X chunk,
- * chunks of alpha and image, EXIF chunk. libwebp makes a VP8X chunk of its own for images with alpha. */
+ * alpha chunk, image chunk, EXIF chunk. Replaces the VP8X chunk that libwebp writes for images with alpha. */
 static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemoryWriter *encoded_data,
                     const struct exif *exif) {
     unsigned char head[64], chunk[CHUNK_BYTES];
     if (!exif->bytes) return put_bytes(to, encoded_data->mem, encoded_data->size);
     bool extended = encoded_data->size > RIFF_BYTES && !memcmp(encoded_data->mem + RIFF_BYTES, "VP8X", 4);
     size_t first = RIFF_BYTES + (extended ? CHUNK_BYTES + EXTENDED_BYTES : 0);
-    size_t own = encoded_data->size - first, text = exif->bytes - EXIF_MARK_BYTES;
-    size_t all = 4 + CHUNK_BYTES + EXTENDED_BYTES + own + CHUNK_BYTES + text + (text & 1);
+    size_t chunks = encoded_data->size - first, text = exif->bytes - EXIF_MARK_BYTES;
+    size_t all = 4 + CHUNK_BYTES + EXTENDED_BYTES + chunks + CHUNK_BYTES + text + (text & 1);
     unsigned char *next = put_chunk_head(head, "RIFF", all);
     memcpy(next, "WEBP", 4);
     next = put_chunk_head(next + 4, "VP8X", EXTENDED_BYTES);
@@ -198,11 +198,11 @@ static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemory
     next = put_little(next, (size_t)image->width - 1, 3);
     next = put_little(next, (size_t)image->height - 1, 3);
     put_chunk_head(chunk, "EXIF", text);
-    return put_bytes(to, head, (size_t)(next - head)) && put_bytes(to, encoded_data->mem + first, own) &&
+    return put_bytes(to, head, (size_t)(next - head)) && put_bytes(to, encoded_data->mem + first, chunks) &&
            put_bytes(to, chunk, sizeof chunk) && put_bytes(to, exif->at + EXIF_MARK_BYTES, text + (text & 1));
 }
 
-/* Gives libwebp the pixels. With alpha it reads them from a copy as RGBA. */
+/* Converts the pixels to a WebPPicture. Colours and alpha are first joined in an RGBA copy. */
 static bool webp_import(WebPPicture *picture, const struct sluice_image *image) {
     size_t pitch = 4 * (size_t)image->width;
     if (!image->alpha) return WebPPictureImportRGB(picture, image->rgb, 3 * image->width);

@@ -118,16 +118,16 @@ static int read_pixels(const struct sluice_picture *picture, uint8_t *rgb, struc
     return read_rows(picture, copy_row, &(struct next_row){rgb, 3 * (size_t)picture->width}, e);
 }
 
-/* Reads the header of an image. Adds its properties to *notes. */
+/* Reads the header of an image. Adds its properties (enum picture_note) to *notes. */
 static int open_image(const struct args *args, const char *name, struct sluice_picture *picture,
                       unsigned *notes, struct sluice_error *e) {
-    unsigned ignored = 0;
-    int status = picture_open(name, picture, &ignored, e);
+    unsigned properties = 0;
+    int status = picture_open(name, picture, &properties, e);
     picture->read = read_pixels;
     picture->read_rows = read_rows;
     picture->read_rgba_rows = read_rgba_rows;
     picture->user = (void *)(uintptr_t)args;
-    *notes |= ignored;
+    *notes |= properties;
     return status;
 }
 
@@ -191,12 +191,12 @@ int request_read_files(const struct args *args, struct request_files *files, str
 
 void request_note_images(const struct args *args, const struct request_files *files,
                          const sluice_model *model) {
-    unsigned known = sluice_model_has_alpha(model) ? PICTURE_TRANSPARENT : 0;
-    note_unused(args, args->init_image, files->init_notes & ~known);
-    note_unused(args, args->end_image, files->end_notes & ~known);
+    unsigned used = sluice_model_has_alpha(model) ? PICTURE_TRANSPARENT : 0;
+    note_unused(args, args->init_image, files->init_notes & ~used);
+    note_unused(args, args->end_image, files->end_notes & ~used);
     note_unused(args, args->mask, files->mask_notes);
     for (int i = 0; i < files->n_references; i++)
-        note_unused(args, args->references.at[i], files->reference_notes[i] & ~known);
+        note_unused(args, args->references.at[i], files->reference_notes[i] & ~used);
     note_unused(args, args->control, files->control_notes);
 }
 

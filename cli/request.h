@@ -15,7 +15,7 @@ int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e
 struct request_files {
     char *plan, *rates;
     struct sluice_picture init, end, mask, references[STRINGS_MAX]; /* width 0: the image's flag is absent */
-    /* Properties of images, enum picture_note; of --control those of any frame. */
+    /* Properties of the images (enum picture_note); for --control, of all frames together. */
     unsigned init_notes, end_notes, mask_notes, reference_notes[STRINGS_MAX], control_notes;
     const struct sluice_picture *reference_list[STRINGS_MAX];
     int n_references;
@@ -27,7 +27,7 @@ struct request_files {
 
 /* Reads the files. Free with request_free_files, also after failure. */
 int request_read_files(const struct args *args, struct request_files *files, struct sluice_error *e);
-/* Prints notes on transparency and animation of images that the model ignores. */
+/* Prints a note for each image whose transparency or animation the model ignores. */
 void request_note_images(const struct args *args, const struct request_files *files,
                          const sluice_model *model);
 void request_free_files(struct request_files *files);

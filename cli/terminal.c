@@ -53,8 +53,8 @@ bool terminal_shows_pictures(void) {
     return protocol();
 }
 
-/* Shrinks by box averages of k x k pixels, over white if there is alpha; drops incomplete boxes at the right
- * and bottom edge. The caller frees the rows; NULL: out of memory. */
+/* Lays the preview over white if it has alpha, and shrinks it by box averages of k x k pixels. Drops
+ * incomplete boxes at the right and bottom edge. The caller frees the rows; NULL: out of memory. */
 static uint8_t *shrink(const struct sluice_preview *preview, int k, int width, int height) {
     uint8_t *out = malloc((size_t)width * (size_t)height * 3), *to = out;
     for (int y = 0; y < height && out; y++)

@@ -15,14 +15,14 @@
  * the weight by the matrix H of DTYPE_I8_ROT16 (tensor.h), in f32. H is its own inverse, so the product does
  * not change. A rotated row r becomes codes q = round_half_even(r / s), where s = max |r| / 127 is the row's
  * scale. out = s_in s_weight sum(q_in q_weight), plus the epilogue; the integer sum is exact in any order.
- * Weights of a rotated type are used as stored, with their codes and row scales. A row of zeros has scale 0.
- * A row with a value that is not finite gives NaN. The adapters' products, and products without a group
- * (int8_group 0), use the device's default precision.
+ * Weights of a rotated type are used as stored, with their codes (I4_ROT256: decoded to 8 bits) and row
+ * scales. A row of zeros has scale 0. A row with a value that is not finite gives NaN. The adapters'
+ * products, and products without a group (int8_group 0), use the device's default precision.
  *
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
  * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in .
- * weight^T or conv(in). The wrappers in ops.c add the adapters' part.
+ * weight^T or conv(in). wrappers.c adds the adapters' part.
  *
  * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once for
  * all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent optional
@@ -98,7 +98,7 @@ struct epilogue {
 struct modulation {
     bool zero_centered;  /* the weight is stored minus 1: the norm is multiplied by 1 + weight */
     struct tensor scale; /* modulation scale [C]; the norm is multiplied by 1 + scale */
-    struct tensor shift; /* modulation shift [C], f32, added to the scaled norm; without gate and base */
+    struct tensor shift; /* modulation shift [C], f32, added to the scaled norm; only without gate and base */
     struct tensor gate;  /* gate vector [C]; the norm is multiplied by tanh(gate) */
     struct tensor base;  /* tensor of out's shape to which the gated norm is added; may alias out */
     enum activation activation; /* activation of the norm; only without gate and base */
@@ -141,8 +141,8 @@ struct token_order {
     int32_t window, block; /* sides of a window and of a block, in tokens */
 };
 
-/* Image whose tokens get interpolated rows of a learned table of side * side positions (OP_ADD_POSITIONS).
- * The token in row r lies at r (side - 1) / (rows - 1) in the table's rows; columns alike. */
+/* Image to whose tokens OP_ADD_POSITIONS adds interpolated rows of a learned table of side * side positions.
+ * A token in row r of the image is at row r (side - 1) / (rows - 1) of the table; columns alike. */
 struct position_grid {
     int32_t side, rows, columns;
     struct token_order token_order;
@@ -224,11 +224,11 @@ enum { ROPE_GRIDS_MAX = 18 }; /* a prompt with 8 images has 17: the images and t
 struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
-    double theta_factor[ROPE_AXES_MAX];  /* multiplies theta for the pairs of an axis; 0: 1; not with mrope */
+    double theta_factor[ROPE_AXES_MAX];  /* factor of theta for an axis; 0 means 1; not with mrope */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
     bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] /
-                               2, else to axis 0; false: the pairs of an axis are adjacent */
+                               2, else to axis 0; false: pairs of an axis are adjacent */
     bool f32_frequencies; /* true: each step of a frequency is rounded to f32, as in PyTorch; false: computed
                              in double */
     bool f64_angles; /* true: cos and sin of the angle in double (Wan); false: of the angle rounded to f32 */
@@ -327,7 +327,7 @@ void op_group_norm(struct context *x, struct tensor out, struct tensor in, struc
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
 /* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
-/* Returns the axis whose position turns RoPE pair i of a head, on the host. */
+/* Returns the axis of RoPE pair i of a head: its position multiplies the pair's frequency. On the host. */
 int rope_axis(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
@@ -347,8 +347,8 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
  * [side * side, C] of any weight type, in raster order. Rows may be strided; `out` may alias `a`. */
 void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,
                       struct position_grid grid);
-/* Place of one row (or column) of an image in a learned table: between rows `first` and `second`, with
- * `fraction` of the way to the second. */
+/* Place of an image row (or column) in a learned table: `fraction` of the way from table row `first` to
+ * `second`. */
 struct table_place {
     int32_t first, second;
     float fraction;

@@ -88,14 +88,15 @@ static enum status read_scale(struct pairing *p, struct index_entry *scale, stru
     return OK;
 }
 
-/* rows: rows of the weight per part of the scales; 0: they belong to all rows. */
+/* Adds a section to the weight's scales. rows: weight rows per step of the section (1, or TILE_ROWS for
+ * tiles); 0: the section belongs to all rows. */
 static void take_scales(struct pairing *p, struct index_entry *scale, int32_t rows) {
     index_add_scales(p->weight, scale, rows);
     scale->used = scale->is_quant_metadata = true;
 }
 
-/* Checks that scales that stream with the weights are finite: a NaN would spoil the image silently. what:
- * name of one scale, such as "row scale"; place: what it belongs to, such as "row". */
+/* Checks scales that stream with the weights: their type, and that all are finite, because a NaN would spoil
+ * the image silently. what, place: for messages, such as "row scale" and "row". */
 static enum status check_finite(struct pairing *p, const struct index_entry *scale, enum dtype dtype,
                                 const char *what, const char *place, struct error *e) {
     enum { AT_ONCE = 256 };
@@ -146,7 +147,7 @@ static enum status pair_single(struct pairing *p, struct index_entry *scale, str
     return scale ? pair_scale(p, scale, e) : fail_missing(p, "weight_scale", e);
 }
 
-/* Takes the factors of a weight's columns (AWQ). */
+/* Checks the factors of a weight's columns (AWQ) and adds them to the weight's scales. */
 static enum status take_factors(struct pairing *p, struct index_entry *factors, struct error *e) {
     char expected[64];
     snprintf(expected, sizeof expected, "BF16 [%" PRId32 "]", p->weight->dim[1]);
@@ -157,8 +158,8 @@ static enum status take_factors(struct pairing *p, struct index_entry *factors, 
 }
 
 /* Pairs a tiled weight (NVFP4, MXFP8) with its scales; w->dim[1] becomes values instead of bytes. The scales
- * are in tiles of 128 rows by 4 blocks, whatever shape and eight-bit type the file declares. factors: those
- * of NVFP4_AWQ's columns. */
+ * are in tiles of 128 rows by 4 blocks, whatever shape and eight-bit type the file declares. factors: factors
+ * of the columns of NVFP4_AWQ; else NULL. */
 static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum dtype dtype,
                               struct index_entry *factors, struct error *e) {
     struct index_entry *w = p->weight;
@@ -205,7 +206,8 @@ static enum status pair_rotated(struct pairing *p, struct index_entry *scale, st
                 group, columns, possible ? "16, 64 or 256" : "a power of 4 that divides a matrix's columns");
 }
 
-/* Checks shape and bytes per value of one of a w4a8 weight's scales. columns 0: a vector. */
+/* Checks shape and type of one tensor of a w4a8 weight's scales. columns 0: an F32 vector; else a matrix of
+ * bytes. */
 static enum status check_i4_scales(const struct pairing *p, const struct index_entry *scale, int32_t rows,
                                    int32_t columns, struct error *e) {
     char expected[64];
@@ -220,8 +222,8 @@ static enum status check_i4_scales(const struct pairing *p, const struct index_e
     return fail_shape(p, scale, expected, e);
 }
 
-/* Rejects forms of w4a8 that comfy-kitchen has but published files do not use: other groups, six bits, and a
- * correction per group. */
+/* Rejects forms of w4a8 that comfy-kitchen supports but published files do not use: other group sizes, six
+ * bits, a correction per group. */
 static enum status check_i4_form(const struct pairing *p, struct error *e) {
     const struct index_entry *w = p->weight, *groups = sibling(p, "weight_s_rel"),
                              *correction = sibling(p, "weight_correction");

@@ -2,17 +2,17 @@
  * Conventions: ComfyUI's comfy/ops.py and comfy/utils.py (scaled_fp8, comfy_quant, _quantization_metadata)
  * and comfy-kitchen's tensor layouts, as of 2026.
  *
- * nvfp4 with AWQ (files ..._nvfp4_awq; ComfyUI 0271a469, comfy/ops.py, Linear.forward): nvfp4 whose layer has
- * LAYER.pre_quant_scale, BF16 [columns]. ComfyUI multiplies the layer's input by it, so the weight's columns
- * have these factors. In qwen3vl_32b_minimax_h3_nvfp4_awq these are o_proj and down_proj; the scales of the
- * other layers are part of the norm before them.
+ * nvfp4 with AWQ (files ..._nvfp4_awq; ComfyUI 0271a469, comfy/ops.py, Linear.forward): nvfp4 layers with a
+ * tensor LAYER.pre_quant_scale, BF16 [columns]. ComfyUI multiplies the layer's input by it; here it
+ * multiplies the weight's columns. In qwen3vl_32b_minimax_h3_nvfp4_awq only o_proj and down_proj have the
+ * tensor. The norm before the other layers includes their factors.
  *
  * w4a8 (files ..._w4a8; comfy-kitchen 0.2.40, tensor/w4a8_int8.py and backends/eager/w4a8_int8.py): format
  * "asym_w4a8_int8", group_size 16, convrot_groupsize 256. LAYER.weight I8 [rows, columns / 2], two codes a
- * byte, the even column in the low half; weight_s_rel F8_E4M3 or U8 [rows, columns / 16]; weight_s_channel
+ * byte, even columns in the low four bits; weight_s_rel F8_E4M3 or U8 [rows, columns / 16]; weight_s_channel
  * F32 [rows]; weight_codebook F32 [16]. code8 = clamp(round(codebook[code] * s_rel), -127, 127); weight =
  * code8 * s_channel, rotated back in groups of 256 columns (ConvRot). ComfyUI quantises the input of these
- * layers to int8. Here that is --precision int8; other precisions multiply by the decoded weight. */
+ * layers to int8; here only --precision int8 does. Other precisions multiply by the decoded weight. */
 #ifndef SLUICE_LOADERS_QUANTISED_H
 #define SLUICE_LOADERS_QUANTISED_H
 

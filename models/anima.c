@@ -1,14 +1,14 @@
 /* Anima: Cosmos-Predict2's transformer (diffusers: CosmosTransformer3DModel) over the tokens of one image.
  *
- * A block has self-attention with rope, cross-attention to the text, and a feed-forward, without biases. Each
- * part has a layer norm and its own shift, scale and gate: a low-rank product of the timestep's embedding
- * plus a row that all parts share. They depend on the timestep alone and can be hoisted; keys and values of
- * cross-attention depend on the prompt alone. The text is padded with rows of zeros, which the attention
- * reads: such a row has a key and a value of 0. Rope positions: (0, y, x), with a larger theta for y and x.
- * Input patches are ordered (channel, y, x) and have a further channel, a padding mask of zeros; output
- * patches are ordered (y, x, channel). Source: diffusers 0.42, models/transformers/transformer_cosmos.py;
- * checkpoint names of the authors: loaders/single_file_utils.py, convert_cosmos_transformer_checkpoint_to_
- * diffusers. */
+ * A block has three parts without biases: self-attention with rope, cross-attention to the text, and a
+ * feed-forward. Each part has a layer norm with a shift, a scale and a gate: a low-rank product of the
+ * timestep's embedding plus a row that all parts share. These depend on the timestep alone and can be
+ * hoisted. Keys and values of cross-attention depend on the prompt alone. The text is padded with rows of
+ * zeros; their keys and values are 0, and attention includes them. Rope positions: (0, y, x), with a larger
+ * theta for y and x. Input patches are ordered (channel, y, x), and a padding mask of zeros is their last
+ * channel. Output patches are ordered (y, x, channel). Source: diffusers 0.42,
+ * models/transformers/transformer_cosmos.py; checkpoint names of the authors: loaders/single_file_utils.py,
+ * convert_cosmos_transformer_checkpoint_to_diffusers. */
 #include "models/mmdit.h"
 #include "models/row_chunk.h"
 #include "models/slots.h"
@@ -34,10 +34,12 @@ enum {
 /* Epsilon of the norms of queries and keys: the default of diffusers' Attention. Other programs use 1e-6. */
 static const float anima_head_eps = 1e-5F;
 
+/* Parts of a block; rope axes; columns of the padding mask in a patch. */
 enum { ANIMA_PARTS = 3, ANIMA_AXES = 3, MASK_COLUMNS = MMDIT_PATCH * MMDIT_PATCH };
 
 struct anima_settings {
-    double rope_scale[ANIMA_AXES]; /* enlarges theta of the axes t, y, x */
+    double rope_scale[ANIMA_AXES]; /* of the axes t, y, x: an axis of d dimensions multiplies theta by
+                                    * rope_scale^(d / (d - 2)) */
     int head;
 };
 
@@ -48,10 +50,9 @@ struct anima_state {
     struct tensor keys, values;
     struct tensor rope; /* [T, HEAD/2, 2]; shared by all lanes, as everything below */
     /* Conditioning by timestep: one row per evaluation if hoisted, else one row. */
-    struct tensor time;   /* normed embedding: [rows, DIM] */
-    struct tensor shared; /* the part of shift, scale and gate that all layers share: [rows, THREE_DIM] */
-    struct tensor
-        modulation; /* shift, scale, gate of each layer's three parts: [3 LAYERS, rows, THREE_DIM] */
+    struct tensor time;             /* normed embedding: [rows, DIM] */
+    struct tensor shared;           /* row that all shifts, scales and gates share: [rows, THREE_DIM] */
+    struct tensor modulation;       /* shift, scale, gate of all parts: [3 LAYERS, rows, THREE_DIM] */
     struct tensor final_modulation; /* shift and scale: [rows, TWO_DIM] */
 };
 
@@ -129,7 +130,7 @@ static void anima_forward_time(struct context *x, const void *weights, const str
     op_rms_norm(x, time, time, w->norm, mmdit_norm_eps, (struct modulation){0});
 }
 
-/* Computes out = up . down . silu(time), row by row. */
+/* Computes out = up . down . silu(time) for each row of the timestep's embedding. */
 static void anima_modulate(struct context *x, const struct low_rank_weights *w, struct tensor out,
                            const struct visit_scope *scope) {
     const struct anima_state *state = scope->lane->state;
@@ -164,21 +165,18 @@ static void anima_forward_final_modulation(struct context *x, const void *weight
     op_add(x, rows, rows, tensor_slice_columns(scope_rows(state->shared, scope), 0, rows.dim[1]));
 }
 
-/* The columns of the padding mask, which is 0: the sines of 0. */
-static struct tensor anima_zero_row(struct context *x) {
-    struct tensor row = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, 2 * MASK_COLUMNS});
-    op_timestep(x, row, 0, TIMESTEP_USUAL);
-    return tensor_slice_columns(row, MASK_COLUMNS, MASK_COLUMNS);
-}
-
 static void anima_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
-    static const struct patches how = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
+    static const struct patches layout = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
     const struct embedder_weights *w = weights;
     const struct anima_state *state = scope->lane->state;
     int32_t in = w->patch.dim[1], first = in - MASK_COLUMNS;
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){state->tokens.dim[0], in});
-    op_patchify(x, tensor_slice_columns(patches, 0, first), latent_planes(scope->lane->latent), how);
-    op_broadcast_row(x, tensor_slice_columns(patches, first, MASK_COLUMNS), anima_zero_row(x));
+    op_patchify(x, tensor_slice_columns(patches, 0, first), latent_planes(scope->lane->latent), layout);
+    /* The padding mask is 0. The sines of timestep 0 are the zeros; no operator fills with a constant. */
+    struct tensor row = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, 2 * MASK_COLUMNS});
+    op_timestep(x, row, 0, TIMESTEP_USUAL);
+    op_broadcast_row(x, tensor_slice_columns(patches, first, MASK_COLUMNS),
+                     tensor_slice_columns(row, MASK_COLUMNS, MASK_COLUMNS));
     op_linear(x, state->tokens, patches, w->patch, (struct epilogue){0});
 }
 
@@ -328,8 +326,8 @@ BLOCK(anima_kind_final_modulation, "final_modulation", "norm_out", anima_final_m
 BLOCK(anima_kind_final, "final", "proj_out", anima_final_table, final_weights, anima_forward_final,
       .never_quantised = true);
 
-/* True for all models with the blocks of Cosmos. Other models than Anima lack its text adapter, a component
- * of its own, or are refused by name. */
+/* True for all Cosmos transformers. anima_refuse rejects Cosmos 1.0, Predict2.5 and Transfer2.5; other models
+ * than Anima lack its text adapter, which is a separate component. */
 static bool anima_probe(const struct tensor_index *index) {
     return (index_find(index, "x_embedder.proj.1.weight") &&
             index_find(index, "blocks.0.adaln_modulation_self_attn.1.weight")) ||
@@ -350,24 +348,25 @@ static enum status anima_refuse(const struct component *c, struct error *e) {
 
 static enum status anima_configure(struct component *c, const struct config *config, struct error *e) {
     const int32_t *d = c->dims;
-    enum {
-        HEAD_LEAST = 12
-    }; /* rope axes of at least 4 dimensions: rope_scale has the exponent d / (d - 2) */
+    /* Heads of 12 columns have rope axes of 4, the least for the exponent d / (d - 2) of rope_scale.
+     * anima_blocks lists three blocks per layer and four others. */
+    enum { HEAD_LEAST = 12, HEAD_MOST = 512, LAYERS_MOST = (FAMILY_BLOCKS_MAX - 4) / 3 };
     (void)config;
-    if (d[DIM] % d[HEAD] == 0 && d[HEAD] % 2 == 0 && d[HEAD] >= HEAD_LEAST && d[HEAD] <= 512 &&
+    if (d[DIM] % d[HEAD] == 0 && d[HEAD] % 2 == 0 && d[HEAD] >= HEAD_LEAST && d[HEAD] <= HEAD_MOST &&
         d[PATCH] % MASK_COLUMNS == 0 && d[IN] == d[PATCH] + MASK_COLUMNS && d[LAYERS] >= 1 &&
-        ANIMA_PARTS * d[LAYERS] + 4 <= FAMILY_BLOCKS_MAX)
+        d[LAYERS] <= LAYERS_MOST)
         return OK;
     return error_set(
         e, SHAPE,
         "unsupported Cosmos transformer: not the sizes of Anima" WHERE "%s" FOUND
         "width %d, head %d, %d columns of input patches, %d of output patches, %d layers" EXPECTED
-        "a width that is a multiple of an even head size from 12, and %d more columns in input "
-        "patches than in output patches",
-        c->index.sources[0].path, d[DIM], d[HEAD], d[IN], d[PATCH], d[LAYERS], MASK_COLUMNS);
+        "a width that is a multiple of an even head size from %d to %d, %d more columns in input patches "
+        "than in output patches, 1 to %d layers",
+        c->index.sources[0].path, d[DIM], d[HEAD], d[IN], d[PATCH], d[LAYERS], HEAD_LEAST, HEAD_MOST,
+        MASK_COLUMNS, LAYERS_MOST);
 }
 
-/* Lists each block of keys and values or of modulations before the block that uses it: visits have this order
+/* Lists the keys and values and the modulations of a layer before the layer, because visits have this order
  * if nothing is hoisted. */
 static int anima_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -417,7 +416,7 @@ static void anima_declare(const struct component *c, struct lane *lanes, int n_l
     }
 }
 
-/* accum_: counters of training; pos_embedder: rope's frequencies, which are computed. */
+/* accum_: counters of training; pos_embedder: rope's frequencies, which are computed here. */
 static const char *const anima_ignorable[] = {"accum_", "pos_embedder.", NULL};
 static const char *const anima_architectures[] = {"cosmos", NULL};
 

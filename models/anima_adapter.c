@@ -1,12 +1,12 @@
 /* Text adapter of Anima as a text encoder (diffusers: AnimaTextConditioner; the authors' `llm_adapter`). Its
- * queries are embeddings of T5's token ids of the prompt; it cross-attends to the hidden states of Qwen3
- * (lane.source), which read the same prompt.
+ * tokens are embeddings of the prompt's T5 token ids. They cross-attend to Qwen3's hidden states of the same
+ * prompt (lane.source).
  *
  * A layer: x += out(attention(n)); x += out(attention(n, source)); x += mlp2(gelu(mlp0(n))), with an RMS norm
  * before each part, norms of the heads of q and k, and rope on halves of a head. Positions count from 0 in
- * both token sequences. Nothing is causal. Then a linear layer and an RMS norm. Without source rows (an empty
- * prompt) the cross-attention adds 0, as with diffusers' fully masked row. Source: diffusers 0.42,
- * models/condition_embedders/condition_embedder_anima.py. */
+ * both token sequences; attention is not causal. A linear layer and an RMS norm follow the layers. Without
+ * source rows (an empty prompt) the cross-attention adds 0, as with diffusers' fully masked row. Source:
+ * diffusers 0.42, models/condition_embedders/condition_embedder_anima.py. */
 #include "engine/run/family.h"
 #include "kernels/ops.h"
 #include "models/models.h"
@@ -24,7 +24,7 @@ struct adapter_state {
 };
 
 struct attention_weights {
-    struct tensor norm, q, k, v, q_norm, k_norm, out; /* norm: of the rows that give the queries */
+    struct tensor norm, q, k, v, q_norm, k_norm, out; /* norm: of the tokens */
 };
 
 struct adapter_layer_weights {
@@ -38,7 +38,7 @@ struct adapter_layer_weights {
 struct embedding_weights { EMBEDDING(FIELD_, ) };
 WEIGHT_TABLE(adapter_embedding_table, EMBEDDING, embedding_weights, "", "");
 
-/* part: member of adapter_layer_weights; keys: dim of the rows that give keys and values. */
+/* part: member of adapter_layer_weights; keys: columns of the input of keys and values. */
 #define ATTENTION(X, S, part, keys, norm_name, name)                                                         \
     X##VECTOR(S, part.norm, WIDTH, norm_name)                                                                \
     X##MATRIX(S, part.q, WIDTH, WIDTH, name ".q_proj")                                                       \
@@ -88,7 +88,7 @@ static void adapter_project_heads(struct context *x, struct tensor out, struct t
     x->scratch->used = mark;
 }
 
-/* Attention of tokens to the rows `source`, or with rank 0 to the normed tokens themselves. */
+/* tokens += out(attention(n, source)). source of rank 0: self-attention, with the normed tokens n. */
 static void adapter_attend(struct context *x, const struct attention_weights *w, struct tensor tokens,
                            struct tensor source, struct tensor rope) {
     int32_t head = w->q_norm.dim[0], heads = tokens.dim[1] / head;
@@ -151,11 +151,11 @@ static enum status adapter_configure(struct component *c, const struct config *c
     (void)config;
     if (d[WIDTH] % d[HEAD] == 0 && d[HEAD] % 2 == 0 && d[HEAD] <= 512 && d[LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
-    return error_set(e, SHAPE,
-                     "inconsistent text adapter sizes" WHERE "%s" FOUND
-                     "width %d, head %d, layers %d" EXPECTED
-                     "a width that is a multiple of an even head size, at most 512",
-                     c->index.sources[0].path, d[WIDTH], d[HEAD], d[LAYERS]);
+    return error_set(
+        e, SHAPE,
+        "inconsistent text adapter sizes" WHERE "%s" FOUND "width %d, head %d, layers %d" EXPECTED
+        "a width that is a multiple of an even head size, heads of at most 512, at most %d layers",
+        c->index.sources[0].path, d[WIDTH], d[HEAD], d[LAYERS], FAMILY_BLOCKS_MAX - 2);
 }
 
 static int adapter_blocks(const struct component *c, struct block_ref *refs) {

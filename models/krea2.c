@@ -1,13 +1,13 @@
 /* Krea 2 transformer (diffusers: Krea2Transformer2DModel). Token order: text, then the generated image.
  *
- * The text encoder hands over 12 hidden states (taps) of each token. Text fusion, once per prompt: two blocks
- * attend over the taps of each token, a linear layer sums the taps, two blocks attend over the tokens, and an
- * MLP maps the text to the transformer's width.
+ * Input text: 12 hidden states (taps) of the text encoder for each token. Text fusion, once per prompt: two
+ * blocks attend over the taps of each token, a linear layer sums the taps, two blocks attend over the tokens,
+ * and an MLP maps the text to the transformer's width.
  *
  * Blocks have grouped queries, a sigmoid gate on the attention output and gated feed-forwards. All blocks
- * share one modulation by timestep (scale, shift, gate of attention, then of the feed-forward), to which each
- * block adds its own table. RMS norms have weights that are stored minus 1. Rope positions (0, row, column);
- * all text tokens have (0, 0, 0).
+ * share one modulation by timestep: scale, shift, gate of attention, then of the feed-forward. Each block
+ * adds its table to the modulation. Files store the weights of RMS norms minus 1. Rope positions are (0, row,
+ * column) in the image and (0, 0, 0) in the text.
  *
  * Source: diffusers 0.42, models/transformers/transformer_krea2.py; checkpoint names of the authors:
  * loaders/single_file_utils.py, convert_krea2_transformer_checkpoint_to_diffusers. */
@@ -128,15 +128,16 @@ static const struct patches krea2_patches = {.side = MMDIT_PATCH, .order = PATCH
 struct krea2_block {
     const struct krea2_weights *w;
     float eps;
-    struct tensor modulation; /* [1, 6 C], see krea2_part; rank 0: none */
+    struct tensor modulation; /* [1, 6 C]: the vectors of enum krea2_part; rank 0: none */
     struct tensor rope;       /* [T, head size / 2, 2]; rank 0: none */
-    int32_t sequences;        /* attention stays within each of so many interleaved sequences: row r belongs
-                                 to sequence r % sequences */
+    int32_t sequences;        /* number of interleaved sequences: row r belongs to sequence r % sequences and
+                                 attends only to rows of this sequence */
 };
 
+/* Vectors of the modulation: three of attention; the feed-forward's three follow at FEED_FORWARD_PARTS. */
 enum krea2_part { SCALE, SHIFT, GATE, FEED_FORWARD_PARTS };
 
-/* Part of the modulation; rank 0 without modulation. */
+/* Returns a vector of the modulation; rank 0 without modulation. */
 static struct tensor krea2_part(const struct krea2_block *b, int part) {
     return b->modulation.rank ? mmdit_chunk(b->modulation, part, b->modulation.dim[1] / 6)
                               : (struct tensor){0};
@@ -166,20 +167,21 @@ static void krea2_project_heads(struct context *x, const struct krea2_block *b, 
     x->scratch->used = mark;
 }
 
-/* Reshapes rows [T, C] to one row for each token of a sequence: [T / sequences, sequences * C]. Each sequence
- * has its own heads then. Only one sequence may have padded rows. */
+/* Reshapes packed rows [T, C] of interleaved sequences to [T / sequences, sequences * C], so that the heads
+ * of each sequence are separate columns. A single sequence is not changed and need not be packed. */
 static struct tensor krea2_sequences(struct tensor rows, int32_t sequences) {
     if (sequences == 1) return rows;
     return tensor_reshape(rows, 2, (int32_t[]){rows.dim[0] / sequences, sequences * rows.dim[1]});
 }
 
-/* tokens += gate * out(sigmoid(attention_gate(n)) * attention(n)). */
+/* Attention: tokens += gate * out(sigmoid(attention_gate(n)) * attention(n)). */
 static void krea2_attend(struct context *x, const struct krea2_block *b, struct tensor tokens) {
     const struct krea2_weights *w = b->w;
     int32_t T = tokens.dim[0], dim = tokens.dim[1], head = w->q_norm.dim[0], S = b->sequences;
     int32_t narrow[] = {T, w->k.dim[0]}, chunk = S == 1 ? row_chunk(x, T) : T;
     uint64_t before = x->scratch->used;
     struct tensor n = context_operand(x, 2, tokens.dim), q, k, v;
+    /* Rows of operands may be padded, but krea2_sequences needs packed rows of several sequences. */
     q = S == 1 ? context_operand(x, 2, tokens.dim) : context_tensor(x, DTYPE_F32, 2, tokens.dim);
     k = S == 1 ? context_operand(x, 2, narrow) : context_tensor(x, DTYPE_F32, 2, narrow);
     v = S == 1 ? context_operand(x, 2, narrow) : context_tensor(x, DTYPE_F32, 2, narrow);
@@ -204,7 +206,7 @@ static void krea2_attend(struct context *x, const struct krea2_block *b, struct 
     x->scratch->used = before;
 }
 
-/* tokens += gate * down(silu(gate(n)) * up(n)). */
+/* Feed-forward: tokens += gate * down(silu(gate(n)) * up(n)). */
 static void krea2_feed_forward(struct context *x, const struct krea2_block *b, struct tensor tokens) {
     const struct krea2_weights *w = b->w;
     int32_t T = tokens.dim[0], chunk = row_chunk(x, T);
@@ -262,8 +264,8 @@ static void krea2_forward_taps(struct context *x, const void *weights, const str
     krea2_run_block(x, &block, state->taps);
 }
 
-/* fused = sum over taps of weight * tap, some tokens at a time: a product whose rows are the taps of one
- * value. */
+/* Computes fused = sum over taps of weight[tap] * tap as a matrix product, TOKENS tokens at a time. The taps
+ * are transposed first: a row of the product's input holds all taps of one value. */
 static void krea2_forward_projector(struct context *x, const void *weights, const struct visit_scope *scope) {
     enum { TOKENS = 32 };
     const struct linear_weights *w = weights;
@@ -276,7 +278,7 @@ static void krea2_forward_projector(struct context *x, const void *weights, cons
         struct tensor some = tensor_slice_columns(all, first * columns, n);
         struct tensor values = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, taps});
         struct tensor out = tensor_slice(state->fused, first, n / columns);
-        some.rank = 3, some.dim[1] = 1, some.dim[2] = n; /* an image of one row; a channel for each tap */
+        some.rank = 3, some.dim[1] = 1, some.dim[2] = n; /* as an image [taps, 1, n] */
         op_patchify(x, values, some, (struct patches){.side = 1, .order = PATCH_CHANNELS_FIRST});
         op_linear(x, tensor_reshape(out, 2, (int32_t[]){n, 1}), values, w->weight, (struct epilogue){0});
         x->scratch->used = before;
@@ -392,7 +394,7 @@ static bool krea2_probe(const struct tensor_index *index) {
            index_find(index, "txtfusion.projector.weight");
 }
 
-/* Fails with SHAPE unless heads divide the widths, and key heads the query heads. */
+/* Fails with SHAPE unless head sizes divide the widths, and numbers of key heads those of query heads. */
 static enum status krea2_check_heads(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (!(d[KEY_DIM] % d[HEAD]) && !(d[TEXT] % d[FUSION_HEAD]) && !(d[FUSION_KEY_DIM] % d[FUSION_HEAD]) &&
@@ -404,13 +406,12 @@ static enum status krea2_check_heads(const struct component *c, struct error *e)
         "inconsistent transformer sizes" WHERE "%s" FOUND
         "width %d, keys %d, head %d; text width %d, keys %d, head %d, %d layerwise blocks" EXPECTED
         "widths that are multiples of the head size, numbers of query heads that are multiples of "
-        "the numbers of key heads, and at least one layerwise block",
+        "the numbers of key heads, text heads of at most 512, and at least one layerwise block",
         c->index.sources[0].path, d[DIM], d[KEY_DIM], d[HEAD], d[TEXT], d[FUSION_KEY_DIM], d[FUSION_HEAD],
         d[TAP_LAYERS]);
 }
 
-/* Without a configuration, the rope axes follow from the head size as in ComfyUI (comfy/model_detection.py).
- */
+/* Without a configuration, the rope axes follow from the head size (ComfyUI, comfy/model_detection.py). */
 static enum status krea2_configure(struct component *c, const struct config *config, struct error *e) {
     struct krea2_settings *s = (struct krea2_settings *)c->settings;
     const int32_t *d = c->dims;
@@ -448,16 +449,17 @@ static int krea2_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Declares a lane's tokens. A prompt's first lane needs the taps before it needs the tokens, in the same
- * memory. taps: rows of the taps; 0 in other lanes. */
+/* Declares a lane's tokens of `rows` rows. In a prompt's first lane the taps share this memory: they are
+ * not needed once the tokens are computed. taps: rows of the taps; 0 in other lanes. */
 static void krea2_declare_tokens(const struct component *c, struct krea2_state *s, int32_t rows, int32_t taps,
                                  struct arena *arena, bool *ok) {
     const int32_t *d = c->dims;
-    int32_t of_tokens[] = {rows, d[DIM]}, of_taps[] = {taps, d[TEXT]};
-    int32_t values = of_tokens[0] * of_tokens[1], more = of_taps[0] * of_taps[1];
-    struct tensor both = arena_tensor(arena, DTYPE_F32, 1, (int32_t[]){values > more ? values : more}, ok);
-    s->tokens = tensor_reshape(tensor_slice(both, 0, values), 2, of_tokens);
-    if (taps) s->taps = tensor_reshape(tensor_slice(both, 0, more), 2, of_taps);
+    int32_t token_dim[] = {rows, d[DIM]}, tap_dim[] = {taps, d[TEXT]};
+    int32_t n_tokens = rows * d[DIM], n_taps = taps * d[TEXT]; /* values */
+    struct tensor both =
+        arena_tensor(arena, DTYPE_F32, 1, (int32_t[]){n_tokens > n_taps ? n_tokens : n_taps}, ok);
+    s->tokens = tensor_reshape(tensor_slice(both, 0, n_tokens), 2, token_dim);
+    if (taps) s->taps = tensor_reshape(tensor_slice(both, 0, n_taps), 2, tap_dim);
 }
 
 static void krea2_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
@@ -617,7 +619,7 @@ static const struct hf_source krea2_turbo_files[] = {
     {0},
 };
 
-/* Tokens of the template that precede the prompt; largest number of rows of prompt_embeds. */
+/* Tokens of the template before the prompt, which are dropped; largest number of rows of prompt_embeds. */
 enum { KREA2_DROPPED = 34, KREA2_ROWS = 512 };
 /* Krea 2: diffusers 0.42, pipelines/krea2. The transformer reads 12 hidden states of the text encoder. diffusers
  * pads the prompt, but nothing attends to the padding, and positions do not count it. Further arguments:

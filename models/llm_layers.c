@@ -18,6 +18,7 @@ struct norm_weights { FINAL_NORM(FIELD_, ) };
 WEIGHT_TABLE_NAMED(llm_norm_table, FINAL_NORM, norm_weights, LLM_NAMED, "", "");
 /* clang-format on */
 
+/* Returns the hidden states [T, HIDDEN]. */
 static struct tensor llm_tokens(const struct lane *lane) {
     const struct llm_state *state = lane->state;
     return state->tokens.rank ? state->tokens : lane->text;
@@ -44,14 +45,15 @@ struct prompt_segment {
     const struct vision_span *image; /* image after the text tokens; NULL: end of the prompt */
 };
 
+/* Returns segment i of a prompt of n_tokens. */
 static struct prompt_segment prompt_segment(const struct lane *lane, int32_t n_tokens, int i) {
-    struct prompt_segment run = {0};
+    struct prompt_segment segment = {0};
     if (i)
-        run.first = lane->vision_spans[i - 1].first +
-                    lane->vision_spans[i - 1].height * lane->vision_spans[i - 1].width;
-    if (i < LANE_REFERENCES_MAX && lane->vision_spans[i].height) run.image = &lane->vision_spans[i];
-    run.n = (run.image ? run.image->first : n_tokens) - run.first;
-    return run;
+        segment.first = lane->vision_spans[i - 1].first +
+                        lane->vision_spans[i - 1].height * lane->vision_spans[i - 1].width;
+    if (i < LANE_REFERENCES_MAX && lane->vision_spans[i].height) segment.image = &lane->vision_spans[i];
+    segment.n = (segment.image ? segment.image->first : n_tokens) - segment.first;
+    return segment;
 }
 
 int llm_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
@@ -59,22 +61,24 @@ int llm_rows(const struct component *c, int i_table, const struct lane *lane, in
     (void)c;
     (void)i_table;
     for (int i = 0;; i++) {
-        struct prompt_segment run = prompt_segment(lane, lane->n_tokens, i);
-        for (int32_t k = 0; k < run.n; k++, n++)
-            if (rows) rows[n] = lane->tokens[run.first + k];
-        if (!run.image) return n;
+        struct prompt_segment segment = prompt_segment(lane, lane->n_tokens, i);
+        for (int32_t k = 0; k < segment.n; k++, n++)
+            if (rows) rows[n] = lane->tokens[segment.first + k];
+        if (!segment.image) return n;
     }
 }
 
+/* Fills the hidden states: token embeddings (rows, [text tokens, HIDDEN]) and vision tokens. */
 static void llm_place_tokens(struct context *x, const struct lane *lane, struct tensor rows) {
     struct tensor tokens = llm_tokens(lane);
     for (int i = 0, n = 0;; i++) {
-        struct prompt_segment run = prompt_segment(lane, tokens.dim[0], i);
-        if (run.n) op_copy(x, tensor_slice(tokens, run.first, run.n), tensor_slice(rows, n, run.n));
-        n += run.n;
-        if (!run.image) return;
-        struct tensor image = run.image->rows;
-        op_copy(x, tensor_slice(tokens, run.image->first, image.dim[0]),
+        struct prompt_segment segment = prompt_segment(lane, tokens.dim[0], i);
+        if (segment.n)
+            op_copy(x, tensor_slice(tokens, segment.first, segment.n), tensor_slice(rows, n, segment.n));
+        n += segment.n;
+        if (!segment.image) return;
+        struct tensor image = segment.image->rows;
+        op_copy(x, tensor_slice(tokens, segment.image->first, image.dim[0]),
                 tensor_slice_columns(image, 0, tokens.dim[1]));
     }
 }
@@ -87,12 +91,12 @@ _Static_assert((int)LLM_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "rope table of a promp
 static void llm_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
     int32_t p = 0;
     for (int i = 0;; i++) {
-        struct prompt_segment run = prompt_segment(lane, n_tokens, i);
-        const struct vision_span *image = run.image;
-        if (run.n)
+        struct prompt_segment segment = prompt_segment(lane, n_tokens, i);
+        const struct vision_span *image = segment.image;
+        if (segment.n)
             rope->grid[rope->n_grids++] =
-                (struct rope_grid){.start = {p, p, p}, .extent = {run.n}, .diagonal = true};
-        p += run.n;
+                (struct rope_grid){.start = {p, p, p}, .extent = {segment.n}, .diagonal = true};
+        p += segment.n;
         if (!image) return;
         rope->grid[rope->n_grids++] =
             (struct rope_grid){.start = {p, p, p}, .extent = {1, image->height, image->width}};
@@ -100,8 +104,8 @@ static void llm_list_grids(const struct lane *lane, int32_t n_tokens, struct rop
     }
 }
 
-/* Fills the rope table: one position axis, or three (M-RoPE), whose frequencies are computed in float32 as in
- * transformers. */
+/* Returns the rope table's options without grids: one position axis, or three with M-RoPE. M-RoPE computes
+ * frequencies in float32, as transformers does. */
 static struct rope_options llm_rope(const struct llm_settings *settings, int head) {
     struct rope_options rope = {.theta = settings->rope_theta, .n_axes = 1, .axis_dim = {head}};
     if (!settings->mrope_section[0]) return rope;
@@ -209,9 +213,12 @@ void llm_forward_layer(struct context *x, const void *weights, const struct visi
     op_glu(x, gated, gate, up, ACTIVATION_SILU);
     op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
     if (rows.n_copied) op_broadcast_row(x, tensor_slice(all, 0, rows.n_copied), tensor_slice(tokens, 0, 1));
-    llm_add_deepstack(x, scope->lane, all, scope->number);
     hidden_states_write(x, &settings->output, scope->lane,
                         ((const struct llm_state *)scope->lane->state)->tokens, scope->number);
+    /* transformers records a layer's hidden state before it adds the layer's deepstack feature. After the
+     * last layer that runs, the feature has no reader. */
+    if (scope->number + 1 < hidden_states_used_layers(&settings->output.states, settings->output.n_layers))
+        llm_add_deepstack(x, scope->lane, all, scope->number);
 }
 
 static void llm_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -277,6 +284,13 @@ enum { HEAD_PUBLISHED = 128 };
 int llm_head_size(const struct component *c) {
     int heads = ((const struct llm_settings *)c->settings)->heads, q = c->dims[LLM_Q];
     return !heads ? HEAD_PUBLISHED : q % heads ? 0 : q / heads;
+}
+
+void llm_default_mrope(struct component *c, int spatial_16ths) {
+    struct llm_settings *s = (struct llm_settings *)c->settings;
+    int pairs = c->dims[LLM_HEAD] / 2, spatial = pairs < 4 ? 1 : pairs * spatial_16ths / 16;
+    s->mrope_section[0] = pairs - 2 * spatial;
+    s->mrope_section[1] = s->mrope_section[2] = spatial;
 }
 
 enum status llm_check_mrope(const struct component *c, struct error *e) {

@@ -35,8 +35,8 @@ struct llm_settings {
     bool interleaved; /* rope rotates pairs of adjacent dimensions; false: dimensions half a head apart */
     int mrope_section[MROPE_SECTIONS]; /* M-RoPE: rope pairs of a head for time, row, column; 0: rope has one
                                           axis */
-    bool mrope_interleaved; /* axes alternate between the pairs of a head; false: each axis has a run of pairs
-                             */
+    bool mrope_interleaved; /* the axes alternate between the pairs of a head; false: consecutive pairs have
+                               one axis */
     struct encoder_output output; /* hidden states that the encoder writes to lane.text */
 };
 
@@ -87,19 +87,23 @@ int llm_list_blocks(const struct component *c, const struct block_kind *layer, s
 
 /* True if the index has the embedding table and this first-layer tensor, under any naming scheme. */
 bool llm_has_tensors(const struct tensor_index *index, const char *tail, const char *gguf_tail);
-/* True if a language model with Qwen3's tensors is that of Qwen3-VL: its name prefix, the vision encoder in
- * the same file, or the file's metadata say so. */
+/* True if a language model with Qwen3's tensors is that of Qwen3-VL. Signs: the prefix of the tensor names, a
+ * Qwen3-VL vision encoder in the same file, or the file's metadata. */
 bool llm_is_qwen3vl(const struct tensor_index *index);
 /* Head size from the configured head count, or the published one without a count; 0: the count does not
  * divide the rows of q. For families whose tensor shapes do not determine the head size. */
 int llm_head_size(const struct component *c);
 /* Callback family_config.configure. SHAPE: inconsistent dims. */
 enum status llm_check_dims(struct component *c, const struct config *config, struct error *e);
+/* Sets mrope_section to the published proportion: rows and columns each get spatial_16ths sixteenths of the
+ * rope pairs of a head, at least one pair. */
+void llm_default_mrope(struct component *c, int spatial_16ths);
 /* META: the sum of mrope_section is not half the head size, or a section is 0. */
 enum status llm_check_mrope(const struct component *c, struct error *e);
 
-/* Callbacks of families: family_blocks.rows (the token ids between images), family_config.derive_dims of
- * synthetic components, family_config.derive (settings->heads is not needed), family_state.declare. */
+/* Callbacks of families: family_blocks.rows (token ids of the text, without images),
+ * family_config.derive_dims of synthetic components, family_config.derive (settings->heads is not needed),
+ * family_state.declare. */
 int llm_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
 void llm_derive_dims(struct component *c);
 void llm_derive(struct component *c);

@@ -79,7 +79,7 @@ struct text_recipe {
     bool template_apart;
     bool quotes_by_character; /* quoted parts of the prompt are tokenised one code point at a time */
     int tokens_max;     /* maximum number of tokens, including template, bos and eos; the rest is truncated */
-    int tokens_planned; /* number of tokens of plans without a prompt; 0: tokens_max */
+    int tokens_planned; /* number of prompt tokens in a plan without a prompt; 0: tokens_max */
     int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
     const char *special_tokens[6]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
@@ -279,9 +279,8 @@ struct recipe_selection {
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
-    /* Further words with the meaning of name_word, NULL-terminated, and a word that a selecting name lacks.
-     */
-    const char *name_aliases[3], *name_excludes;
+    const char *name_aliases[3]; /* alternatives of name_word, NULL-terminated */
+    const char *name_excludes;   /* word that deselects a name despite name_word; NULL: none */
     /* Boolean key of model_index.json (false if absent) that must equal index_value. If model_index.json
      * names the pipeline, this key decides instead of name_word. NULL: no key. */
     const char *index_key;
@@ -405,15 +404,16 @@ bool slot_is_extra(const struct slot *slot);
 const struct recipe *models_find_extra(const char *name, int *slot);
 /* True if the slot accepts this family under this tensor name prefix. Does not call slot.matches. */
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
-/* True if a file that was recognised as this family may fill the slot (family_files.same_tensors). */
+/* True if a file recognised as this family may fill the slot: the slot's family, or one with the same tensors
+ * (family_files.same_tensors). */
 bool slot_fits_family(const struct slot *slot, const struct family *family);
 /* Finds the first recipe (if denoiser is not NULL: with this denoiser) that has a slot for the family and
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
-/* Index of the slot whose output the text encoder of this slot reads (slot.reads); SLOTS_MAX: none. */
+/* Index of the text encoder that writes this slot's lane.source (slot.reads); SLOTS_MAX: none. */
 int recipe_source_slot(const struct recipe *recipe, int slot);
-/* Index of the slot whose text encoder reads the output of this slot; SLOTS_MAX: none. */
+/* Index of the text encoder whose lane.source is the output of this slot; SLOTS_MAX: none. */
 int recipe_reader_slot(const struct recipe *recipe, int slot);
 /* Number of parts into which a condition's encoder output is split by columns; the parts are concatenated
  * along the token axis of prompt_embeds (condition.states_by_rows). */

@@ -1,5 +1,5 @@
 /* Language model of Qwen2.5-VL as a text encoder whose prompts may contain images. Projections to queries,
- * keys and values have a bias, no norms; the rest is shared. The vision encoder is the family of
+ * keys and values have a bias, no norms; the rest is in llm_layers.c. The vision encoder is the family of
  * qwen25vl_vision.c, in the same file or another one. */
 #include "models/llm_layers.h"
 #include "models/models.h"
@@ -15,13 +15,7 @@ static bool qwen25vl_probe(const struct tensor_index *index) {
     return llm_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias");
 }
 
-/* Default mrope_section: rope pairs of a head for time, row and column, in the published proportion. */
-static void qwen25vl_default_sections(struct component *c) {
-    struct llm_settings *s = (struct llm_settings *)c->settings;
-    int pairs = c->dims[LLM_HEAD] / 2, spatial = pairs < 4 ? 1 : pairs * 3 / 8;
-    s->mrope_section[0] = pairs - 2 * spatial;
-    s->mrope_section[1] = s->mrope_section[2] = spatial;
-}
+enum { SPATIAL_16THS = 6 }; /* rope pairs of rows, and of columns, in sixteenths of a head */
 
 static enum status qwen25vl_configure(struct component *c, const struct config *config, struct error *e) {
     static const char *const rope_types[] = {"rope_scaling.type", "text_config.rope_scaling.type"};
@@ -40,7 +34,8 @@ static enum status qwen25vl_configure(struct component *c, const struct config *
             config_expect(config, rope_types[i], "default", e);
     if (e->code != OK) return e->code;
     d[LLM_HEAD] = llm_head_size(c);
-    if (!s->mrope_section[0] && !s->mrope_section[1] && !s->mrope_section[2]) qwen25vl_default_sections(c);
+    if (!s->mrope_section[0] && !s->mrope_section[1] && !s->mrope_section[2])
+        llm_default_mrope(c, SPATIAL_16THS);
     return llm_check_dims(c, config, e) == OK ? llm_check_mrope(c, e) : e->code;
 }
 
@@ -118,7 +113,7 @@ static void qwen25vl_derive_dims(struct component *c) {
     d[LLM_Q] = d[LLM_HEADS] * d[LLM_HEAD];
     d[LLM_KV] = d[LLM_KEY_HEADS] * d[LLM_HEAD];
     ((struct llm_settings *)c->settings)->heads = d[LLM_HEADS];
-    qwen25vl_default_sections(c);
+    llm_default_mrope(c, SPATIAL_16THS);
 }
 
 const struct family family_qwen25vl = {

@@ -134,9 +134,8 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     struct token_grid grid = state->grid;
     int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.weight.dim[1]};
     struct tensor inner = context_operand(x, 2, joined);
-    struct tensor n =
-        context_tensor(x, inner.dtype, 2,
-                       tokens.dim); /* contiguous tensor, whose reshape joins the tokens of a merge block */
+    /* contiguous, so that a reshape joins the tokens of a merge block */
+    struct tensor n = context_tensor(x, inner.dtype, 2, tokens.dim);
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
     op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
     op_linear(x, inner, tensor_reshape(n, 2, joined), w->in.weight,
@@ -144,13 +143,13 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     op_linear(x, merged, inner, w->out.weight, (struct epilogue){.bias = w->out.bias});
     struct tensor raster =
         tensor_reshape(rows, 3, (int32_t[]){grid.rows / side, grid.columns / side, rows.dim[1]});
-    struct patches walked = {.side = 1, .pixels = true, .token_order = {grid.token_order.window / side, 0}};
-    op_unpatchify(x, raster, merged, walked, 1);
+    struct patches order = {.side = 1, .pixels = true, .token_order = {grid.token_order.window / side, 0}};
+    op_unpatchify(x, raster, merged, order, 1);
 }
 
 BLOCK(vision_kind_merger, "merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
 
-/* True for the vision encoders of Qwen2.5-VL, and of Qwen2-VL, which is refused by name. */
+/* True for the vision encoders of Qwen2.5-VL and Qwen2-VL; qwen25vl_vision_refuse refuses the latter. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {
     return (index_find(index, "patch_embed.proj.weight") && index_find(index, "merger.ln_q.weight") &&
             index_find(index, "blocks.0.attn.qkv.weight")) ||
@@ -222,7 +221,6 @@ static int qwen25vl_vision_blocks(const struct component *c, struct block_ref *r
     return n;
 }
 
-static const char *const qwen25vl_vision_ignorable[] = {NULL};
 static const char *const qwen25vl_vision_architectures[] = {"clip", NULL};
 
 /* Published sizes: Qwen2.5-VL-7B. */
@@ -327,8 +325,7 @@ const struct family family_qwen25vl_vision = {
               .config_key = "model_type",
               .config_value = "qwen2_5_vl",
               .probe = qwen25vl_vision_probe,
-              .refuse = qwen25vl_vision_refuse,
-              .ignorable = qwen25vl_vision_ignorable},
+              .refuse = qwen25vl_vision_refuse},
     .config = {.dimensions = qwen25vl_vision_dimensions,
                .n_dimensions = COUNT_OF(qwen25vl_vision_dimensions),
                .settings = qwen25vl_vision_settings,

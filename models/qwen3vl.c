@@ -1,6 +1,6 @@
 /* Language model of Qwen3-VL as a text encoder whose prompts may contain images (transformers:
  * Qwen3VLTextModel). Weights are those of Qwen3; rope has three axes that alternate between the pairs of a
- * head (interleaved M-RoPE), and deepstack features of images are added after the first layers. The vision
+ * head (interleaved M-RoPE). Deepstack features of images are added after the first layers. The vision
  * encoder is the family of qwen3vl_vision.c, in the same file or another one. */
 #include "models/llm_layers.h"
 #include "models/models.h"
@@ -15,27 +15,21 @@ static bool qwen3vl_probe(const struct tensor_index *index) {
     return llm_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight") && llm_is_qwen3vl(index);
 }
 
-/* Default mrope_section: rope pairs of a head for time, row and column, in the published proportion. */
-static void qwen3vl_default_sections(struct component *c) {
-    struct llm_settings *s = (struct llm_settings *)c->settings;
-    int pairs = c->dims[LLM_HEAD] / 2, spatial = pairs < 4 ? 1 : pairs * 5 / 16;
-    s->mrope_section[0] = pairs - 2 * spatial;
-    s->mrope_section[1] = s->mrope_section[2] = spatial;
-}
+enum { SPATIAL_16THS = 5 }; /* rope pairs of rows, and of columns, in sixteenths of a head */
 
-/* Files without a configuration may be Qwen3's, whose tensors have the same names and shapes. */
+/* Qwen3 has the same tensor names and shapes. Only a configuration, if the file has one, reveals a Qwen3. */
 static enum status qwen3vl_configure(struct component *c, const struct config *config, struct error *e) {
     struct llm_settings *s = (struct llm_settings *)c->settings;
-    const char *architecture = config_string(config, "general.architecture", "");
-    const char *model = config_string(config, "model_type", architecture), *const *name =
-                                                                               c->family->files.config_others;
-    while (*name && strcmp(*name, model) != 0) name++;
-    if (*model && !*name && strcmp(model, c->family->files.config_value) != 0)
+    const char *model = config_string(config, "model_type", "");
+    if (c->index.config && strstr(c->index.config, "\"qwen3\"")) model = "qwen3";
+    if (*model && strcmp(model, "qwen3_vl") != 0 && strcmp(model, "qwen3_vl_text") != 0)
         return error_set(e, UNSUPPORTED,
-                         "unsupported text encoder" WHERE "%s" FOUND "\"%s\"" EXPECTED "\"qwen3_vl\"",
-                         config->path, model);
+                         "unsupported text encoder" WHERE "%s" FOUND "model_type \"%s\"" EXPECTED
+                         "\"qwen3_vl\"",
+                         c->index.sources[0].path, model);
     s->mrope_interleaved = true;
-    if (!s->mrope_section[0] && !s->mrope_section[1] && !s->mrope_section[2]) qwen3vl_default_sections(c);
+    if (!s->mrope_section[0] && !s->mrope_section[1] && !s->mrope_section[2])
+        llm_default_mrope(c, SPATIAL_16THS);
     return llm_check_dims(c, config, e) == OK ? llm_check_mrope(c, e) : e->code;
 }
 
@@ -44,7 +38,7 @@ static int qwen3vl_blocks(const struct component *c, struct block_ref *refs) {
 }
 
 static const char *const qwen3vl_architectures[] = {"qwen3vl", NULL};
-static const char *const qwen3vl_model_types[] = {"qwen3_vl_text", "qwen3vl", NULL};
+static const char *const qwen3vl_model_types[] = {"qwen3_vl_text", NULL};
 
 /* Published sizes: Qwen3-VL-8B. */
 static const struct dimension qwen3vl_dimensions[] = {
@@ -105,10 +99,10 @@ static const struct expectation qwen3vl_expects[] = {
 
 static void qwen3vl_derive_dims(struct component *c) {
     llm_derive_dims(c);
-    qwen3vl_default_sections(c);
+    llm_default_mrope(c, SPATIAL_16THS);
 }
 
-/* Pipelines that show the text encoder no images do not use the vision encoder. */
+/* Pipelines without images in prompts do not use the vision encoder, which may be in the same file. */
 static const char *const qwen3vl_ignorable[] = {"lm_head.", "output.weight", "visual.", "model.visual.",
                                                 NULL};
 

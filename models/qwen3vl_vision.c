@@ -5,8 +5,8 @@
  * table that is interpolated to the image. A layer: x += out(attention(rope(q), rope(k), v)); x +=
  * down(gelu(up(n))), with layer norms before attention and feed-forward, biases everywhere, rope on halves of
  * a head over row and column; tokens attend to the whole image. Finally the four tokens of a merge block are
- * merged into one: lane.text, columns 0 to OUT - 1. After some layers a merger of its own writes a deepstack
- * feature of each merge block, to the next OUT columns of lane.text; the language model adds it to its hidden
+ * merged into one: lane.text, columns 0 to OUT - 1. After some layers a separate merger writes a deepstack
+ * feature of each merge block to the next OUT columns of lane.text; the language model adds it to its hidden
  * states. Source: transformers 5.23, models/qwen3_vl/modeling_qwen3_vl.py. */
 #include "models/models.h"
 #include "models/qwen_vision.h"
@@ -132,7 +132,7 @@ static void tower_write_merged(struct context *x, const struct tower_merger_weig
               (struct epilogue){.bias = w->out.bias});
 }
 
-/* The order of merge blocks is that of the image's rows, so merged tokens need no reordering. */
+/* Merge blocks are in raster order, so merged tokens need no reordering. */
 static void tower_forward_merger(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct tower_merger_weights *w = weights;
     const struct qwen_vision_state *state = scope->lane->state;
@@ -161,12 +161,13 @@ static bool qwen3vl_vision_probe(const struct tensor_index *index) {
             index_find(index, "v.blk.0.attn_qkv.weight"));
 }
 
-static const char taps_key[] = "vision_config.deepstack_visual_indexes";
+static const char deepstack_key[] = "vision_config.deepstack_visual_indexes";
 static const char *const deepstack_names[] = {"deepstack_merger_list.%d.norm.weight",
                                               "v.deepstack.%d.norm.weight", NULL};
 
-/* Fills the list of deepstack layers: from tensor names in GGUF files, else from the configuration, else the
- * published layers of towers with 27 (8B, 32B) or 24 layers (2B, 4B). */
+/* Fills the list of deepstack layers from tensor names in GGUF files, else from the configuration. Without
+ * both, towers with 27 (8B, 32B) or 24 layers (2B, 4B) get the published list. META: unknown or not
+ * ascending. */
 static enum status tower_find_deepstack(struct component *c, const struct config *config, struct error *e) {
     static const char *const gguf[] = {"v.deepstack.%d.norm.weight", NULL};
     struct tower_settings *s = (struct tower_settings *)c->settings;
@@ -174,7 +175,7 @@ static enum status tower_find_deepstack(struct component *c, const struct config
     bool ascends = true;
     for (int i = 0; i < layers && qwen_vision_is_gguf(c); i++)
         if (component_has_block(c, gguf, i) && n < DEEPSTACK_MAX) s->deepstack[n++] = (float)i;
-    bool listed = qwen_vision_is_gguf(c) || config_list_length(config, taps_key);
+    bool listed = qwen_vision_is_gguf(c) || config_list_length(config, deepstack_key);
     for (int i = 0; i < c->dims[DEEPSTACK] && !listed; i++)
         s->deepstack[i] = (float)(published + i * (published == 8 ? 8 : 6));
     for (int i = 0; i < c->dims[DEEPSTACK]; i++) {
@@ -185,17 +186,23 @@ static enum status tower_find_deepstack(struct component *c, const struct config
     return error_set(e, META,
                      "unknown layers of the deepstack features" WHERE "%s" FOUND
                      "%d features of %d layers" EXPECTED "%s in config.json, ascending",
-                     c->index.sources[0].path, c->dims[DEEPSTACK], layers, taps_key);
+                     c->index.sources[0].path, c->dims[DEEPSTACK], layers, deepstack_key);
+}
+
+/* Returns the rows and columns of the square position table; rounded up if its row count is no square. */
+static int table_side(const struct component *c) {
+    int side = 0;
+    while (side * side < c->dims[POSITIONS]) side++;
+    return side;
 }
 
 static enum status tower_check_dims(struct component *c, struct error *e) {
-    struct tower_settings *s = (struct tower_settings *)c->settings;
+    const struct tower_settings *s = (const struct tower_settings *)c->settings;
     const int32_t *d = c->dims;
-    int heads = s->common.heads;
-    while (s->side * s->side < d[POSITIONS]) s->side++;
+    int heads = s->common.heads, side = table_side(c);
     bool fits = heads > 0 && d[WIDTH] % heads == 0 && d[HEAD] % 4 == 0 && d[HEAD] <= 512;
     fits &= (int64_t)d[WIDTH] * s->common.merge_size * s->common.merge_size == d[MERGED_WIDTH];
-    fits &= s->side * s->side == d[POSITIONS] && d[PATCH] <= 64 && d[DEEPSTACK] <= DEEPSTACK_MAX;
+    fits &= side * side == d[POSITIONS] && d[PATCH] <= 64 && d[DEEPSTACK] <= DEEPSTACK_MAX;
     if (fits && d[COLOURS] == 3 && d[FRAMES] == 2 && d[LAYERS] > 0 &&
         d[LAYERS] <= FAMILY_BLOCKS_MAX - 2 - DEEPSTACK_MAX)
         return OK;
@@ -267,16 +274,16 @@ static const struct setting qwen3vl_vision_settings[] = {
     QWEN_VISION_SETTING(rope_theta, SETTING_DOUBLE, 1e4, 1, 1e12, "vision_config.rope_parameters.rope_theta"),
 };
 
-static const float published_taps[] = {8, 16, 24};
+static const float published_deepstack[] = {8, 16, 24};
 static const struct setting_list qwen3vl_vision_lists[] = {
-    {.key = taps_key,
+    {.key = deepstack_key,
      .offset = offsetof(struct tower_settings, deepstack),
      .capacity = DEEPSTACK_MAX,
      .count = DEEPSTACK,
      .least = 0,
      .most = 1023,
-     .published = published_taps,
-     .n_published = COUNT_OF(published_taps),
+     .published = published_deepstack,
+     .n_published = COUNT_OF(published_deepstack),
      .derived = true}};
 
 static const struct expectation qwen3vl_vision_expects[] = {
@@ -296,7 +303,7 @@ static const struct setting qwen3vl_vision_pictures[] = {
 static void qwen3vl_vision_derive_dims(struct component *c) {
     struct tower_settings *s = (struct tower_settings *)c->settings;
     int32_t *d = c->dims;
-    int layers = d[LAYERS], features = COUNT_OF(published_taps);
+    int layers = d[LAYERS], features = COUNT_OF(published_deepstack);
     s->common.heads = d[HEADS];
     d[HEAD] = d[WIDTH] / d[HEADS];
     d[MERGED_WIDTH] = d[WIDTH] * s->common.merge_size * s->common.merge_size;
@@ -309,7 +316,8 @@ static void qwen3vl_vision_derive_dims(struct component *c) {
 }
 
 static void qwen3vl_vision_derive(struct component *c) {
-    const struct tower_settings *s = (const struct tower_settings *)c->settings;
+    struct tower_settings *s = (struct tower_settings *)c->settings;
+    s->side = table_side(c);
     c->dims[HEADS] = s->common.heads;
     c->deepstack_features = c->dims[DEEPSTACK];
     c->text_columns = (1 + c->dims[DEEPSTACK]) * c->dims[OUT];

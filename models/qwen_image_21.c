@@ -1,20 +1,23 @@
-/* Qwen-Image 2.1 transformer (diffusers: QwenImage21Transformer2DModel). A single stream of tokens: text with
- * the reference images at their places, then the generated image. A token is one latent pixel. No biases.
+/* Qwen-Image 2.1 transformer (diffusers: QwenImage21Transformer2DModel). One stream of tokens: the text, in
+ * which each reference image replaces its vision tokens, then the generated image. A token is one latent
+ * pixel. No biases.
  *
- * The prefix (text and references) is modulated as at timestep 0, and its tokens attend to no later token. So
- * its keys and values depend on prompt and references alone. The first lane of a prompt computes them for all
- * lanes of the prompt; the state keeps them for all blocks, or those of one block (lane.keeps_prefix). Either
- * way the same operators run on the same shapes.
+ * The prefix (text and references) is modulated as at timestep 0, and no prefix token attends to the
+ * generated image. The prefix's keys and values therefore depend on prompt and references alone. The first
+ * lane of a prompt computes them for all lanes of the prompt. With lane.keeps_prefix the state keeps them for
+ * all blocks and evaluations; otherwise it holds one block's, and every evaluation computes them again. Both
+ * ways run the same operators on the same shapes.
  *
- * Attention: a text token attends to the tokens up to itself, an image's token to those up to the image's
- * end.
+ * Attention: a text token attends to itself and all earlier tokens; an image token attends to all tokens up
+ * to the last one of its image.
  *
  * One modulation serves all blocks: scale and gate of attention, scale and gate of the feed-forward; the
- * gates pass through tanh. Rope positions (frame, row, column): text counts up on all axes; an image has the
- * frame reached, rows and columns around 0, and advances the frame by its longer side.
+ * gates pass through tanh. Rope positions (frame, row, column): each text token is one
+ * further on all three axes. An image has one frame position, and rows and columns centred on 0; the frame
+ * then advances by the image's longer side.
  *
- * Source: diffusers 0.42.1, models/transformers/transformer_qwenimage21.py. ComfyUI's files and GGUF have the
- * same names, but join gate_layer and proj to gate_up. */
+ * Source: diffusers 0.42.1, models/transformers/transformer_qwenimage21.py. ComfyUI's files and GGUF files
+ * have the same names, but fuse gate_layer and proj into gate_up. */
 #include "models/mmdit.h"
 #include "models/row_chunk.h"
 #include "models/slots.h"
@@ -42,7 +45,7 @@ static const float qwen21_time_scale = 1000;
 
 struct qwen21_settings {
     int axis_dim[N_AXES];
-    int mlp_ratio, causal_condition; /* required or derived values, for config.json */
+    int mlp_ratio, causal_condition; /* keys of config.json; see qwen21_settings */
 };
 
 struct qwen21_state {
@@ -102,13 +105,13 @@ WEIGHT_TABLE(qwen21_layer_table, LAYER, mmdit_stream_weights, "transformer_block
 
 /* A run of prefix tokens: text, or a reference image in place of its vision tokens. */
 struct qwen21_run {
-    int32_t first, rows; /* rows of the prefix */
+    int32_t first, rows; /* first row in the prefix; number of rows */
     int32_t text;        /* text: first row of lane.text */
     int reference;       /* index of the reference image; -1: text */
 };
 enum { QWEN21_RUNS_MAX = 2 * LANE_REFERENCES_MAX + 1 };
 
-/* Number of reference images at their places in the lane's text. */
+/* Returns the number of reference images in the lane's prompt. */
 static int qwen21_n_pictures(const struct lane *lane) {
     int n = 0;
     while (n < LANE_REFERENCES_MAX && lane->vision_spans[n].height) n++;
@@ -140,11 +143,12 @@ static int32_t qwen21_prefix_rows(const struct lane *lane) {
     return n ? runs[n - 1].first + runs[n - 1].rows : 0;
 }
 
-/* True if the visit computes the prefix, for all lanes of the prompt. */
+/* True if the visit computes the prefix for all lanes of its prompt. */
 static bool qwen21_computes_prefix(const struct visit_scope *scope) {
     return scope->first_of_prompt && (scope->first || !scope->lane->keeps_prefix);
 }
 
+/* Returns the rope positions of an image, and advances *frame by its longer side. */
 static struct rope_grid qwen21_image_grid(struct tensor latent, int32_t *frame) {
     int32_t h = latent.dim[2], w = latent.dim[3];
     struct rope_grid grid = {.start = {*frame, h / 2 - h, w / 2 - w}, .extent = {1, h, w}};
@@ -212,7 +216,8 @@ static void qwen21_forward_time(struct context *x, const void *weights, const st
     if (scope->first) qwen21_embed_times(x, state->prefix_condition, &zero, weights);
 }
 
-/* Computes rows of the modulation, gates as tanh(gate): an RMS norm of ones, multiplied by its gate. */
+/* Computes rows of the modulation. Gates become tanh(gate) by op_rms_norm: the norm of ones is 1, and the
+ * operator multiplies it by tanh(gate). */
 static void qwen21_modulate(struct context *x, struct tensor out, struct tensor condition,
                             const struct linear_weights *w) {
     enum { PARTS = 4 };
@@ -291,6 +296,7 @@ static void qwen21_update(struct context *x, const struct mmdit_stream_weights *
     }
 }
 
+/* Returns attention options for tokens [T, DIM]; rope [T, HEAD/2, 2] gives the head size. */
 static struct attention_options qwen21_heads(struct tensor tokens, struct tensor rope, bool causal) {
     int32_t head = 2 * rope.dim[1];
     int heads = tokens.dim[1] / head;
@@ -298,14 +304,15 @@ static struct attention_options qwen21_heads(struct tensor tokens, struct tensor
         .queries = heads, .keys = heads, .scale = 1 / sqrtf((float)head), .causal = causal};
 }
 
-/* Rows of this block in the prefix's keys or values. */
+/* Returns this block's rows of the prefix's keys or values. */
 static struct tensor qwen21_kept_rows(struct tensor all, const struct visit_scope *scope) {
     const struct qwen21_state *state = scope->lane->state;
     int32_t rows = state->prefix.dim[0];
     return tensor_slice(all, all.dim[0] > rows ? scope->number * rows : 0, rows);
 }
 
-/* Computes the block for the prefix. The last block computes only keys and values. */
+/* Computes the block for the prefix. last: computes only keys and values, because no later block reads the
+ * prefix's hidden states. */
 static void qwen21_prefix(struct context *x, const struct mmdit_stream_weights *w,
                           const struct visit_scope *scope, bool last) {
     const struct qwen21_state *state = scope->lane->state;
@@ -416,6 +423,11 @@ static enum status qwen21_configure(struct component *c, const struct config *co
     config_int(config, "patch_size", QWEN21_PATCH, QWEN21_PATCH, &patch, e);
     config_float(config, "eps", 0.99 * eps, 1.01 * eps, &eps, e);
     config_check_list(config, "axes_dims_rope", N_AXES, e);
+    if (e->code == OK && !s->causal_condition)
+        return error_set(e, UNSUPPORTED,
+                         "unsupported Qwen-Image 2.1: text and references depend on the timestep" WHERE
+                         "%s" FOUND "causal_condition false" EXPECTED "causal_condition true",
+                         c->index.sources[0].path);
     struct mmdit_sizes sizes = {.dim = d[DIM],
                                 .feed_forward = d[FEED_FORWARD],
                                 .head = d[HEAD],
@@ -441,7 +453,7 @@ static int qwen21_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Refuses references whose vision tokens do not stand for 2x2 latent pixels each. */
+/* Refuses a reference image unless each of its vision tokens corresponds to 2x2 latent pixels. */
 static enum status qwen21_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
                                       struct error *e) {
     (void)c;
@@ -453,7 +465,7 @@ static enum status qwen21_check_lanes(const struct component *c, const struct la
                 latent.dim[3] == QWEN21_MERGE * span->width)
                 continue;
             return error_set(e, UNSUPPORTED,
-                             "reference image %d has other sizes for vision encoder and VAE" FOUND
+                             "reference image %d has different sizes for the vision encoder and the VAE" FOUND
                              "%d x %d vision tokens, %d x %d latent pixels" EXPECTED
                              "%d x %d latent pixels for each vision token",
                              k + 1, span->width, span->height, latent.rank ? latent.dim[3] : 0,
@@ -462,7 +474,8 @@ static enum status qwen21_check_lanes(const struct component *c, const struct la
     return OK;
 }
 
-/* Allocates keys or values of the prefix: [rows, dim] in the operands' type, rows padded to 16 bytes. */
+/* Allocates keys or values of the prefix: [rows, dim] in the operands' type, each row padded to 16
+ * bytes. */
 static struct tensor qwen21_declare_kept(struct arena *arena, enum dtype dtype, int32_t rows, int32_t dim,
                                          bool *ok) {
     int32_t step = dtype == DTYPE_F32 ? 1 : 8;
@@ -525,10 +538,10 @@ static const struct setting qwen21_settings[] = {
     AXIS(0, 16),
     AXIS(1, 56),
     AXIS(2, 56),
-    /* For config.json only: the feed-forward's width is that of the tensors. */
+    /* Written to config.json; the engine takes the feed-forward's width from the tensors. */
     {{"mlp_ratio"}, offsetof(struct qwen21_settings, mlp_ratio), SETTING_INT, 3, 1, 64},
-    /* false: the prefix is modulated as at the sampled timestep; no published model has it */
-    {{"causal_condition"}, offsetof(struct qwen21_settings, causal_condition), SETTING_BOOL, 1, 1, 1},
+    /* must be true; false modulates the prefix by the sampled timestep, and no published model has it */
+    {{"causal_condition"}, offsetof(struct qwen21_settings, causal_condition), SETTING_BOOL, 1, 0, 1},
 };
 
 static void qwen21_derive_dims(struct component *c) {
@@ -611,18 +624,19 @@ static const struct hf_source qwen21_sources[] = {
     {0},
 };
 
-/* Prompts: diffusers 0.42.1, pipelines/qwenimage21. The system message's tokens are dropped. Prompts are not
- * truncated: diffusers' rope table ends at position 8191. */
+/* Prompts: diffusers 0.42.1, pipelines/qwenimage21. The system message's tokens are dropped. The maximum of
+ * 8192 tokens is the length of diffusers' rope table. */
 #define QWEN21_SYSTEM                                                                                        \
     "<|im_start|>system\nComprehend and analyze the provided prompt.<|im_end|>\n<|im_start|>user\n"
 enum { QWEN21_DROP = 14, QWEN21_PLANNED = 256, QWEN21_AREA = 1024 * 1024 };
 /* clang-format on */
 
 /* Defaults are those of QwenImage21Pipeline.__call__; the schedule is that of the published
- * scheduler_config.json. Reference images are resized once, for vision encoder and VAE. */
+ * scheduler_config.json. Vision encoder and VAE read the same resized reference images. */
 const struct recipe recipe_qwen_image_21 = {
     .name = "qwen_image_21",
-    .slot = {TEXT_QWEN3VL(.template_before = QWEN21_SYSTEM,
+    .slot = {VISION_QWEN3VL,
+             TEXT_QWEN3VL(.template_before = QWEN21_SYSTEM,
                           .template_after = "<|im_end|>\n<|im_start|>assistant\n", .empty = " ",
                           .tokens_max = 8192, .tokens_planned = QWEN21_PLANNED, .drop_idx = QWEN21_DROP,
                           .image_prompt = {.template_before = QWEN21_SYSTEM,
@@ -633,14 +647,14 @@ const struct recipe recipe_qwen_image_21 = {
                                            .pad = "<|image_pad|>"}),
              DENOISER(family_qwen_image_21), VAE_QWEN21},
     .selection.pipelines = {"QwenImage21Pipeline"},
-    .text = {.condition = {{.slot = 0,
+    .text = {.condition = {{.slot = 1,
                             .what = CONDITION_TOKENS,
                             .hidden = {.layers = {-1}, .final_norm = FINAL_NORM_OF_NONE}}},
              .n_conditions = 1,
              .processor = {"Qwen3VLProcessor", "processor", true}},
     .images = {.references_max = LANE_REFERENCES_MAX,
                .areas = {.vision = QWEN21_AREA, .vae = QWEN21_AREA, .output = QWEN21_AREA, .multiple = 32}},
-    .denoising = {.span = {{1, INFINITY}},
+    .denoising = {.span = {{2, INFINITY}},
                   .sampling = {.prediction = &prediction_flow,
                                .schedule = &schedule_flow,
                                .sampler = &sampler_euler,

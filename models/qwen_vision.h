@@ -77,14 +77,15 @@ bool qwen_vision_is_gguf(const struct component *c);
 /* Reads COLOURS, FRAMES and PATCH from the kernel's shape, and HEAD from the number of heads (0: HEAD is 0).
  */
 enum status qwen_vision_read_patch(struct component *c, struct error *e);
-/* Checks the settings against the image processor's configuration: patch size, merge size, min_pixels. */
+/* Checks the settings against the image processor's configuration: patch size, merge size, frames, colours,
+ * and min_pixels at most max_pixels. */
 enum status qwen_vision_check_config(const struct component *c, const struct config *config, struct error *e);
-/* Callback family_state.declare. Lanes share one state of the largest image's size, because they are computed
- * one after another. */
+/* Callback family_state.declare. Lanes run one after another, so they share memory of the largest image's
+ * size. */
 void qwen_vision_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok);
 /* Callback family_lanes.vision_grid: as smart_resize of transformers'
- * models/qwen2_vl/image_processing_qwen2_vl.py. Halves are rounded to even. */
+ * models/qwen2_vl/image_processing_qwen2_vl.py. Halves are rounded to even, as in Python. */
 struct vision_grid qwen_vision_grid_of(const struct component *c, int width, int height);
 
 /* Setting row of a member of qwen_vision_settings. */

@@ -2,11 +2,14 @@
  *
  * The blocks are those of Wan 2.2's VAE (vae_wan.c) with 2D convolutions and without 2x2 patches: five
  * levels, four image channels, a latent of 64 channels with 1/16 of the image's sides. Level shortcuts add a
- * level's input to its resampled output, as for the first frame of a video: time_conv is in files, but only
- * its factor of two in the shortcuts matters. Blocks work in the full-frame buffer of vae_blocks.h; a level's
- * input lies beside it. Tensor names and configuration: vae_wan_half.h. Reference: diffusers 0.42,
+ * level's input to its resampled output, as for the first frame of a video. Files hold time_conv, which
+ * images do not use; the shortcuts of its levels nevertheless count two frames per coarse frame. Blocks work
+ * in the full-frame buffer of vae_blocks.h; a second buffer holds a level's input. The decoder's last levels
+ * are computed together in bands (vae_bands.h). Tensor names and configuration: vae_wan_half.h. Reference:
+ * diffusers 0.42,
  * models/autoencoders/autoencoder_kl_qwenimage21.py. */
 #include "models/models.h"
+#include "models/vae_bands.h"
 #include "models/vae_wan_weights.h"
 
 #include <string.h>
@@ -17,8 +20,9 @@ struct vae_qwen21_state {
     struct vae_state image;
     struct tensor saved; /* [rows, FULL_FRAME_ROW] f32: memory for the input of one level */
     int32_t level_input[VAE_LEVELS_MAX][3]; /* shape [Y, X, C] of each level's input; Y 0: no shortcut */
-    int32_t frames[VAE_LEVELS_MAX];         /* frames per coarse frame of each level's shortcut, 1 or 2 */
-    int last_level;
+    int32_t frames[VAE_LEVELS_MAX];         /* struct shortcut's frames for each level, 1 or 2 */
+    int last_level;                         /* the last in execution order */
+    struct vae_bands bands;                 /* the decoder's last levels */
 };
 
 static struct tensor qwen21_level_input(const struct vae_qwen21_state *state, int level) {
@@ -45,9 +49,31 @@ static void qwen21_forward_encoder_mid_resnet(struct context *x, const void *wei
     vae_forward_resnet(x, weights, scope);
 }
 
+/* Runs a resnet of the decoder; a level in bands only keeps its weights. */
+static void qwen21_forward_decoder_resnet(struct context *x, const void *weights,
+                                          const struct visit_scope *scope) {
+    const struct vae_bands *bands = &((const struct vae_qwen21_state *)scope->lane->state)->bands;
+    int level = scope->number / BLOCK_NUMBER_STEP;
+    if (level < bands->first)
+        qwen21_forward_resnet(x, weights, scope);
+    else
+        vae_bands_keep_resnet(x, bands, level, scope->number % BLOCK_NUMBER_STEP, weights);
+}
+
+static void qwen21_forward_picture_out(struct context *x, const void *weights,
+                                       const struct visit_scope *scope) {
+    const struct vae_qwen21_state *state = scope->lane->state;
+    vae_bands_forward(x, &state->bands, weights, lane_picture(scope->lane), state->image.full_frame.picture,
+                      qwen21_level_input(state, state->bands.first - 1));
+}
+
 static void qwen21_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vae_qwen21_state *state = scope->lane->state;
     int level = scope->number, frames = state->frames[level];
+    if (level + 1 >= state->bands.first) {
+        vae_bands_keep_up(x, &state->bands, level + 1, weights);
+        return;
+    }
     vae_forward_upsample(x, weights, scope, level + 1);
     struct tensor picture = state->image.full_frame.picture;
     op_repeat_up(x, picture, qwen21_level_input(state, level), picture,
@@ -74,24 +100,24 @@ IMAGE_LEVEL_TABLES(down, "encoder.down_blocks.%d.resnets.%d.", "encoder.down_blo
 /* clang-format on */
 static const struct vae_wan_kinds decoder_kinds =
     IMAGE_KINDS(decoder, up, "up_blocks.%d.resnets.%d", "up_blocks.%d.upsample", "up_blocks.%d.frames",
-                upsample, vae_forward_resnet, qwen21_forward_resnet, qwen21_forward_upsample,
-                vae_forward_latent_in, vae_forward_picture_out);
+                upsample, vae_forward_resnet, qwen21_forward_decoder_resnet, qwen21_forward_upsample,
+                vae_forward_latent_in, qwen21_forward_picture_out);
 static const struct vae_wan_kinds encoder_kinds =
     IMAGE_KINDS(encoder, down, "down_blocks.%d.resnets.%d", "down_blocks.%d.downsample",
                 "down_blocks.%d.frames", downsample, qwen21_forward_encoder_mid_resnet, qwen21_forward_resnet,
                 qwen21_forward_downsample, vae_forward_picture_in, vae_forward_moments);
 
-/* Sets the shapes of a lane's level inputs. decodes: level 0 is the deepest, [Y, X] its size, and the last
- * level has no shortcut; else level 0 has the image's size. Returns the rows that the largest input needs. */
+/* Sets the shapes of a lane's level inputs; [Y, X]: size of level 0. decodes: level 0 is the deepest, and
+ * levels in bands are left out. Returns the rows of FULL_FRAME_ROW values that the largest input needs. */
 static int64_t qwen21_set_levels(const struct component *c, struct vae_qwen21_state *state, bool decodes,
                                  int32_t Y, int32_t X) {
     const struct vae_wan_half *half = c->family->details;
     int64_t floats = 0;
     state->last_level = c->dims[LEVELS] - 1;
-    for (int i = 0; i <= state->last_level - decodes; i++) {
+    for (int i = 0; i < state->last_level; i++) state->frames[i] = vae_wan_resamples_time(c, half, i) ? 2 : 1;
+    for (int i = 0; i < (decodes ? vae_bands_first(c) : c->dims[LEVELS]); i++) {
         int32_t dim[3] = {decodes ? Y << i : Y >> i, decodes ? X << i : X >> i, c->dims[IN_CHANNELS + i]};
         memcpy(state->level_input[i], dim, sizeof dim);
-        state->frames[i] = i < state->last_level && vae_wan_resamples_time(c, half, i) ? 2 : 1;
         int64_t n = (int64_t)dim[0] * dim[1] * dim[2];
         if (n > floats) floats = n;
     }
@@ -103,8 +129,14 @@ static int64_t qwen21_set_levels(const struct component *c, struct vae_qwen21_st
 static void qwen21_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                            struct arena *pictures, bool *ok) {
     bool decodes = ((const struct vae_wan_half *)c->family->details)->from_deepest;
+    struct vae_bands bands = {0};
     int64_t rows = 0;
-    vae_wan_declare(c, lanes, n_lanes, arena, pictures, ok);
+    if (decodes) {
+        vae_declare_levels(c, vae_bands_first(c), lanes, n_lanes, pictures, ok);
+        bands = vae_bands_declare(c, arena, ok);
+    } else {
+        vae_wan_declare(c, lanes, n_lanes, arena, pictures, ok);
+    }
     for (int i = 0; i < n_lanes; i++) {
         const int32_t *size = decodes ? lanes[i].latent.dim + 2 : lanes[i].picture.dim + 1;
         int64_t needs = qwen21_set_levels(c, lanes[i].state, decodes, size[0], size[1]);
@@ -112,7 +144,15 @@ static void qwen21_declare(const struct component *c, struct lane *lanes, int n_
     }
     struct tensor saved =
         arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, FULL_FRAME_ROW}, ok);
-    for (int i = 0; i < n_lanes; i++) ((struct vae_qwen21_state *)lanes[i].state)->saved = saved;
+    for (int i = 0; i < n_lanes; i++) {
+        struct vae_qwen21_state *state = lanes[i].state;
+        state->saved = saved;
+        state->bands = bands;
+        for (int k = 0; k < bands.n; k++) {
+            int32_t frames = state->frames[bands.first + k - 1];
+            state->bands.shortcut[k] = (struct shortcut){frames, 2, frames - 1};
+        }
+    }
 }
 
 static const float published_mean[VAE_QWEN21_LATENT] = {
@@ -141,7 +181,7 @@ static const struct setting_list lists[LATENT_LISTS] = {
 };
 
 /* Preview colours, fitted by ComfyUI (comfy/latent_formats.py, QwenImage21) for latents as the denoiser reads
- * them, there from -1 to 1. */
+ * them; converted from ComfyUI's range, -1 to 1, to 0 to 1. */
 static const float colours_qwen21[][3] = {
     {-0.0079F, -0.00575F, -0.0087F},  {0.0015F, 0.006F, 0.00135F},       {0.03185F, 0.0235F, -0.00635F},
     {0.018F, 0.03305F, -0.0015F},     {0.00795F, 0.00905F, 0.0041F},     {0.0066F, 0.0163F, 0.00845F},
@@ -171,13 +211,13 @@ const struct latent_colours latent_colours_qwen21 = {
 /* Refuses attention outside the mid block and patches as pixels. */
 static const struct expectation expects[] = {{"attn_scales", NULL}, {"patch_size", NULL}, {0}};
 
-/* encoders, decoders: dims index of the encoder's and the decoder's base width. */
-#define DIMENSIONS(encoders, decoders)                                                                       \
+/* encoder_base, decoder_base: dims index of the encoder's and the decoder's base width. */
+#define DIMENSIONS(encoder_base, decoder_base)                                                               \
     {"latent_channels", VAE_QWEN21_LATENT, 1,                                                                \
      VAE_QWEN21_LATENT, .place = LATENT,   OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),            \
      .key = "z_dim"},                                                                                        \
-        {"vae_base", 96, 1, 2048, .place = encoders, .key = "base_dim"},                                     \
-        {"vae_decoder_base", 144, 1, 2048, .place = decoders, .key = "decoder_base_dim"},                    \
+        {"vae_base", 96, 1, 2048, .place = encoder_base, .key = "base_dim"},                                 \
+        {"vae_decoder_base", 144, 1, 2048, .place = decoder_base, .key = "decoder_base_dim"},                \
         {"vae_times0", 1, 1, 16, .place = CHANNEL_MULT, .key = "dim_mult.0"},                                \
         {"vae_times1", 2, 1, 16, .place = CHANNEL_MULT + 1, .key = "dim_mult.1"},                            \
         {"vae_times2", 4, 1, 16, .place = CHANNEL_MULT + 2, .key = "dim_mult.2"},                            \
@@ -213,14 +253,14 @@ static const struct vae_wan_half encoder_half = {
     .nested = {"encoder.downsamples.", "downsamples."},
 };
 
-/* True for a VAE with level shortcuts whose images have alpha; Wan 2.2's has 12 values per 2x2 patch. */
+/* True for a decoder with level shortcuts and four output channels; Wan 2.2's has 12 per 2x2 pixels. */
 static bool decoder_probe(const struct tensor_index *index) {
     const struct index_entry *bias = index_find(index, "decoder.conv_out.bias");
     if (!bias) bias = index_find(index, "decoder.head.2.bias");
     return vae_wan_is_residual(index, "decoder") && bias && index_elements(bias) == VAE_QWEN21_COLOURS;
 }
 
-/* conv_in: 3x3 kernels of four image channels and one slice in time. */
+/* True for an encoder with level shortcuts whose conv_in has 3x3 kernels over four image channels. */
 static bool encoder_probe(const struct tensor_index *index) {
     enum { KERNEL = 3 * 3 };
     const char *names[] = {"encoder.conv_in.weight", "encoder.conv1.weight", "encoder.conv_in.bias",
@@ -235,13 +275,16 @@ static bool encoder_probe(const struct tensor_index *index) {
 static const char *const decoder_ignorable[] = {"encoder.", "quant_conv.", "conv1.", NULL};
 static const char *const encoder_ignorable[] = {"decoder.", "post_quant_conv.", "conv2.", NULL};
 
-/* Members that both families share. */
-#define QWEN21_CONFIG(own)                                                                                   \
-    .dimensions = own, .n_dimensions = COUNT_OF(own), .latent_norm = {.lists = lists}, .expects = expects,   \
+/* Members of both families' config and files. */
+#define QWEN21_CONFIG(rows)                                                                                  \
+    .dimensions = rows, .n_dimensions = COUNT_OF(rows), .latent_norm = {.lists = lists}, .expects = expects, \
     .configure = vae_wan_configure, .derive_dims = vae_wan_derive_dims, .derive = vae_wan_derive
-#define QWEN21_FILES(own_probe, own_ignorable)                                                               \
-    .config_key = "_class_name", .config_value = "AutoencoderKLQwenImage21", .probe = own_probe,             \
-    .ignorable = own_ignorable
+#define QWEN21_FILES(probe_function, prefixes)                                                               \
+    .config_key = "_class_name", .config_value = "AutoencoderKLQwenImage21", .probe = probe_function,        \
+    .ignorable = prefixes
+
+/* Initialisers of predicted_block for an image of 1024 x 1024. */
+#define PREDICTED_LATENT .latent_channels = VAE_QWEN21_LATENT, .latent_side = 64, .picture_side = 1024
 
 const struct family family_vae_qwen21 = {
     .name = "vae_qwen21",
@@ -255,8 +298,8 @@ const struct family family_vae_qwen21 = {
                        "\"temperal_downsample\": [false, true, true, true]"},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct vae_qwen21_state), .declare = qwen21_declare},
-    /* The last level, at full resolution. */
-    .predicted = {{.kind = "resnet", .number = 401, .tokens = 1024 * 1024, PREDICTED_IMAGE}},
+    /* The finest level in a full-frame buffer, 1/8 of the image's side. */
+    .predicted = {{.kind = "resnet", .number = 101, .tokens = 128 * 128, PREDICTED_LATENT}},
 };
 
 /* The encoder reads the decoder's config.json. */
@@ -269,5 +312,5 @@ const struct family family_vae_qwen21_encoder = {
     .config = {QWEN21_CONFIG(encoder_dimensions)},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct vae_qwen21_state), .declare = qwen21_declare},
-    .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_IMAGE}},
+    .predicted = {{.kind = "resnet", .tokens = 1024 * 1024, PREDICTED_LATENT}},
 };

@@ -2,10 +2,10 @@
  * authors' names, and configuration, shared by the two halves, encoder and decoder. Forward functions:
  * vae_blocks.h for one image, vae_causal.h for video.
  *
- * Kernels have three slices in time; one image uses only the last slice. Kernels of Qwen-Image-2.1, for
- * images alone, have one. Resampling convolutions have no time axis; time_conv, which doubles or halves
- * frames, does not apply to one image. Norms are RMS norms over each pixel's channels. Reference: diffusers
- * 0.42, models/autoencoders/autoencoder_kl_qwenimage.py. */
+ * Kernels have three slices in time; one image uses only the last slice. Kernels of Qwen-Image-2.1,
+ * which has no videos, have one slice. Resampling convolutions have no time axis; time_conv, which doubles or
+ * halves frames, does not apply to one image. Norms are RMS norms over each pixel's channels. Reference:
+ * diffusers 0.42, models/autoencoders/autoencoder_kl_qwenimage.py. */
 #ifndef SLUICE_VAE_WAN_HALF_H
 #define SLUICE_VAE_WAN_HALF_H
 
@@ -19,7 +19,7 @@ enum vae_wan_dim {
     OTHER_BASE,    /* base_dim of the counterpart (decoder or encoder), if different */
     NORM_AXES,     /* number of trailing axes of size 1 in a norm's weight in files */
     PICTURE_AXES,  /* number of trailing axes of size 1, in files, of weights without a time axis */
-    KT,            /* slices in time of a 3x3 kernel */
+    KT,            /* time slices of a kernel: 3, or 1 if image_only */
     CHANNEL_MULT,  /* CHANNEL_MULT + i: dim_mult of level i, counted from the image */
 };
 
@@ -48,8 +48,8 @@ struct vae_wan_half {
     const char *word;  /* "encoder" or "decoder" */
     bool from_deepest; /* true in decoders: level 0 is the deepest; upsampling halves the channels */
     bool is_residual;  /* Wan 2.2, Qwen-Image-2.1: resampling keeps channels; levels have shortcuts */
-    bool image_only;   /* Qwen-Image-2.1: kernels have one slice in time, and there are no videos */
-    int colours;       /* channels of conv_in or conv_out: image channels, or those of a patch; 0: 3 */
+    bool image_only;   /* Qwen-Image-2.1: no videos; kernels have one time slice */
+    int colours;       /* image-side channels of conv_in or conv_out, 12 with 2x2 patches; 0 means 3 */
     const char *level; /* diffusers' name prefix of a level, "decoder.up_blocks."; NULL: blocks are numbered
                           consecutively */
     /* Name prefix before a consecutive block number: [0] diffusers' or NULL, [1] the authors'. */
@@ -59,10 +59,11 @@ struct vae_wan_half {
                                 before the block number */
 };
 
-/* True if the half ("encoder" or "decoder") has level shortcuts, by the names of its first level. */
+/* True if the files' encoder or decoder (word) has level shortcuts, by tensor names of its first level. */
 bool vae_wan_is_residual(const struct tensor_index *index, const char *word);
-/* True if resampling from this level, in execution order, also doubles or halves the frames of a video. */
+/* True if resampling at a level, in execution order, also doubles or halves the frames of a video. */
 bool vae_wan_resamples_time(const struct component *c, const struct vae_wan_half *half, int level);
+/* Forward function of the mid block's attention. */
 void vae_wan_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
 
 /* Callbacks of families whose `details` is a struct vae_wan_half: see struct family. */

@@ -1,11 +1,11 @@
-/* Weights of Wan's VAEs as lists and tables: vae_wan.c (Wan, Qwen-Image) and vae_qwen21.c (Qwen-Image-2.1).
- * Tables are made in each family's file, because prefixes and forward functions differ. */
+/* Weights of Wan's VAEs as lists, and macros for their tables and block kinds. vae_wan.c (Wan, Qwen-Image)
+ * and vae_qwen21.c (Qwen-Image-2.1) define the tables, because prefixes and forward functions differ. */
 #ifndef SLUICE_VAE_WAN_WEIGHTS_H
 #define SLUICE_VAE_WAN_WEIGHTS_H
 
 #include "models/vae_wan_half.h"
 
-/* Further kinds of rows. GAMMA: weight of an RMS norm over each pixel's channels, stored in files with
+/* Further kinds of weight rows. GAMMA: weight of an RMS norm over each pixel's channels, stored in files with
  * trailing axes of size 1. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
 #define FIELD_GAMMA(S, field, ...) struct tensor field;
 #define ROW_GAMMA(S, field, channels, axes, ...)                                                             \
@@ -23,8 +23,8 @@
 #define ROW_CAUSAL_BIAS(S, field, out, in, frames, side, ...) ROW_BIAS(S, field.bias, out, __VA_ARGS__)
 
 /* clang-format off */
-/* Lists of weights. CONV is CONV3D in blocks for one image, which use only the last time slice of kernels,
- * and CAUSAL in blocks for video. */
+/* Lists of weights. CONV is CONV3D in blocks for one image, which use only the last time slice of a
+ * kernel; in blocks for video it is CAUSAL. */
 #define HALF_OUT(X, S, CONV, half, outputs)                                                                  \
     X##GAMMA(S, norm.weight, IN, NORM_AXES, half "norm_out", half "head.0")                                  \
     X##CONV(S, conv, outputs, IN, KT, K3, half "conv_out", half "head.2")
@@ -52,7 +52,7 @@ struct vae_wan_attention_weights { ATTENTION(FIELD_, ) };
 #define VIDEO_RESAMPLE_TIME(X, S)                                                                            \
     VIDEO_RESAMPLE(X, S)                                                                                     \
     X##CAUSAL(S, time, TIME_CHANNELS, IN, KT, K1, "time_conv")
-/* time_conv, which models of single images do not use. */
+/* time_conv: in the files of image models, but not used. */
 #define TIME_CONV(X, S)                                                                                      \
     X##WEIGHT(WITH(S, .ones = PICTURE_AXES), weight, SHAPED(3, TIME_CHANNELS, OUT, KT), "time_conv.weight")  \
     X##BIAS(S, bias, TIME_CHANNELS, "time_conv")

@@ -553,7 +553,7 @@ static const struct hf_source zimage_base_files[] = {
     {"unsloth/Z-Image-GGUF", "--diffusion-model", "z-image-Q6_K.gguf", 0},
     {0},
 };
-static const struct hf_source zimage_files[] = {
+static const struct hf_source zimage_shared_files[] = {
     {"Comfy-Org/z_image_turbo", "--llm", "qwen_3_4b.safetensors", 8040},
     {"unsloth/Qwen3-4B-Instruct-2507-GGUF", "--llm", "Qwen3-4B-Instruct-2507-Q4_K_M.gguf", 2500},
     {"Comfy-Org/z_image_turbo", "--vae", "ae.safetensors", 335},
@@ -561,9 +561,10 @@ static const struct hf_source zimage_files[] = {
     {0},
 };
 
-/* Z-Image. Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking enabled
- * adds no think block). Strength: pipeline_z_image_img2img.py. Arguments: the shift of scheduler_config.json,
- * by default and as a range that tells the two models apart. */
+/* Z-Image. Template and limits: diffusers 0.42, pipelines/z_image (Qwen3's chat template with thinking
+ * enabled adds no think block). Strength: pipeline_z_image_img2img.py. shift: default flow shift. least,
+ * below: the recipe's range of the shift in scheduler_config.json. Further arguments: initialisers of
+ * .selection. */
 #define ZIMAGE(shift, least, below, ...)                                                                     \
     .slot = {{.family = &family_qwen3,                                                                       \
               .flag = "--llm",                                                                               \
@@ -597,7 +598,8 @@ static const struct hf_source zimage_files[] = {
     .patch = 2, .colours = &latent_colours_flux
 /* clang-format on */
 
-/* Published shifts are 3 (Turbo) and 6 (Tongyi-MAI/Z-Image, scheduler/scheduler_config.json). */
+/* Selects the recipe by the shift in scheduler/scheduler_config.json: 3 in Tongyi-MAI/Z-Image-Turbo, 6 in
+ * Tongyi-MAI/Z-Image. */
 #define SHIFT_BETWEEN 4.5
 
 /* Z-Image-Turbo, which is distilled. */
@@ -607,16 +609,18 @@ const struct recipe recipe_zimage = {
     .defaults = {.width = 1024, .height = 1024, .steps = 8, .cfg_scale = 1, .strength = 0.6},
     .published = {.title = "Z-Image-Turbo",
                   .reference = DIFFUSERS,
-                  .sources = {zimage_turbo_files, zimage_files}},
+                  .sources = {zimage_turbo_files, zimage_shared_files}},
 };
 
-/* Z-Image. Files: z_image_bf16.safetensors, next to z_image_turbo_bf16.safetensors. Steps and guidance: the
- * example of the model card, 50 steps and guidance_scale 4 of diffusers, whose formula is cond +
- * guidance_scale (cond - uncond). */
+/* Z-Image. Selected by file names such as z_image_bf16.safetensors; Turbo's is
+ * z_image_turbo_bf16.safetensors. Steps and guidance: the model card's example, 50 steps and
+ * guidance_scale 4. cfg_scale is 5, because diffusers computes cond + guidance_scale (cond - uncond) here. */
 const struct recipe recipe_zimage_base = {
     .name = "zimage_base",
     ZIMAGE(6, SHIFT_BETWEEN, INFINITY, .name_word = "base", .name_aliases = {"z_image", "z-image"},
            .name_excludes = "turbo"),
     .defaults = {.width = 1024, .height = 1024, .steps = 50, .cfg_scale = 5, .strength = 0.6},
-    .published = {.title = "Z-Image", .reference = DIFFUSERS, .sources = {zimage_base_files, zimage_files}},
+    .published = {.title = "Z-Image",
+                  .reference = DIFFUSERS,
+                  .sources = {zimage_base_files, zimage_shared_files}},
 };

@@ -111,7 +111,8 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     int32_t columns = sizes->latent_columns ? sizes->latent_columns : sizes->latent_side;
     int32_t latent[4] = {sizes->latent_channels, frames, sizes->latent_side, columns};
     int32_t picture[4] = {c->chunk ? c->component.frame_factor : 1, sizes->picture_side,
-                          sizes->picture_side / sizes->latent_side * columns, 3};
+                          sizes->picture_side / sizes->latent_side * columns,
+                          c->component.picture_channels ? c->component.picture_channels : 3};
     char *structure = c->structures;
     struct low_rank *adapters = c->adapters;
     c->lane.latent = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
@@ -119,8 +120,8 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
     if (c->component.source_columns)
-        c->lane.source = arena_tensor(arena, DTYPE_F32, 2,
-                                      (int32_t[]){sizes->text_rows, c->component.source_columns}, ok);
+        c->lane.source =
+            arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, c->component.source_columns}, ok);
     if (c->component.pooled_columns)
         c->lane.pooled = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, c->component.pooled_columns}, ok);
     for (int i = 0; i < ADD_TIME_IDS_MAX; i++) c->lane.add_time_ids[i] = (float)sizes->picture_side;

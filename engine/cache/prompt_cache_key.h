@@ -16,7 +16,8 @@ struct prompt_cache_input {
     int clip_skip;
     enum precision precision;
     enum dtype weights; /* weight type requested by --type; N_DTYPES: the types in the files */
-    const struct prompt_cache_input *source; /* the text encoder whose output this one reads; NULL: none */
+    /* Input of the text encoder whose output this one reads (slot.reads); NULL: none. */
+    const struct prompt_cache_input *source;
 };
 
 /* Computes the key of one prompt for one text encoder. The key covers: token ids and weights (hence template

@@ -192,7 +192,18 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
                                     .family = c->family,
                                     .index = &view,
                                     .path = c->place};
-    if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK) return e->code;
+    bind_slot(c, recipe, slot, view, &c->config, &origin, e);
+    /* A text encoder may lack layers that the recipe reads. Then tries all slots of all recipes; if all fail,
+     * returns the first error. */
+    for (const struct recipe *const *r = recipes; *r && c->family->kind == FAMILY_TEXT; r++)
+        for (int i = 0; (*r)->slot[i].family && e->code != OK && e->code != MEMORY; i++) {
+            struct error failure = {0};
+            if (!slot_takes(&(*r)->slot[i], c->family, prefix)) continue;
+            config_destroy(&c->config);
+            c->config = (struct config){0};
+            if (bind_slot(c, *r, i, view, &c->config, &origin, &failure) == OK) *e = failure;
+        }
+    if (e->code != OK) return e->code;
     if (o->n_loras && merge_open(&subject, &c->merge, e) != OK) return e->code;
     c->config_is_file = origin == CONFIG_JSON_FILE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);

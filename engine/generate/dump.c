@@ -32,8 +32,9 @@ static enum status next_planar(void *user, int i, void *to, uint64_t bytes, stru
     struct stream *stream = user;
     const float *picture = stream->tensors->data;
     uint64_t pixels = (uint64_t)tensor_rows(stream->tensors), first = stream->done / sizeof *picture;
+    uint64_t columns = (uint64_t)tensor_columns(stream->tensors);
     for (uint64_t k = 0; k < bytes / sizeof *picture; k++)
-        ((float *)to)[k] = picture[(first + k) % pixels * 3 + (first + k) / pixels];
+        ((float *)to)[k] = picture[(first + k) % pixels * columns + (first + k) / pixels];
     stream->done += bytes;
     return OK;
 }

@@ -169,7 +169,7 @@ static bool has_index_value(const struct component_files *files, const struct co
     return value == recipe->selection.index_value;
 }
 
-/* Reads `shift` of the model's scheduler_config.json; 0 if absent. Also errors of config_read. */
+/* Reads `shift` of the model's scheduler_config.json; 0 if absent. Fails like config_read. */
 static enum status read_shift(const struct component_files *files, struct sys *sys, double *shift,
                               struct error *e) {
     struct config config = {0};
@@ -180,7 +180,8 @@ static enum status read_shift(const struct component_files *files, struct sys *s
     return e->code;
 }
 
-/* True if the name of the model or of the denoiser's file selects a recipe with a name_word. */
+/* True if the name of the model or of the denoiser's file has the recipe's name_word or an alias, and not
+ * name_excludes. */
 static bool name_selects(const struct component_files *files, const struct component_file *denoiser,
                          const struct recipe_selection *s) {
     bool has = part_name_has_word(files, denoiser, s->name_word);

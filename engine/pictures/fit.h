@@ -26,9 +26,9 @@ bool fit_changes(const struct fitting *fitting);
 /* Temporary bytes of fit_read, not counting the resulting pixels: for resampling, for a whole picture that
  * has no row reader, and for the picture's reader. */
 uint64_t fit_bytes(const struct sluice_picture *picture, const struct fitting *fitting);
-/* Reads and fits a picture. to: size.height packed rows of size.width RGB triples. alpha: as many packed rows
- * of bytes, read if fitting->part.alpha is set; else ignored. Needs fit_bytes bytes of memory. Returns the
- * status of the caller's read function, MEMORY, or IO for too few rows. */
+/* Reads and fits a picture. to: size.height packed rows of size.width RGB triples. alpha: if
+ * fitting->part.alpha is set, packed rows of size.width alpha bytes; else not used. Needs fit_bytes bytes of
+ * memory. Returns the status of the caller's read function, MEMORY, or IO for too few rows. */
 enum status fit_read(struct sys *sys, const struct sluice_picture *picture, const struct fitting *fitting,
                      uint8_t *to, uint8_t *alpha, struct error *e);
 

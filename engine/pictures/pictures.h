@@ -22,9 +22,8 @@ enum { PICTURE_SIDE_MAX = SLUICE_SIDE_MAX };
  * in messages, such as "the mask". */
 enum status picture_check(const struct sluice_picture *picture, const char *what, struct error *e);
 /* Writes a picture to out, [Y, X, 3] or with alpha [Y, X, 4] f32, packed, at the picture's size, with values
- * 2 (v / 255) - 1. mask:
- * NULL, or of the picture's size. repainted false: out is 0 at repainted pixels, as in the training of
- * inpainting models; true: out is 0 at all other pixels. */
+ * 2 (v / 255) - 1. A picture without alpha is opaque. mask: NULL, or of the picture's size. repainted false:
+ * out is 0 at repainted pixels, as in the training of inpainting models; true: 0 at all other pixels. */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        bool repainted, struct tensor out);
 /* Grey of a mask pixel, 0 to 1; the image is repainted at pixels of 0.5 and above. */

@@ -165,16 +165,18 @@ static uint8_t *held_row(const struct resampling *r, int y) {
     return r->rows + (size_t)(y % r->taps_down) * row_values(r);
 }
 
-/* Multiplies the colours of RGBA pixels by alpha, rounded as in Pillow (rgba2rgbA). */
+/* Multiplies the colours of RGBA pixels by alpha / 255, rounded to nearest as in Pillow (rgba2rgbA). */
 static void premultiply(uint8_t *to, const uint8_t *from, int n) {
     for (int x = 0; x < n; x++, to += RGBA, from += RGBA) {
-        for (int c = 0; c < 3; c++) to[c] = picture_scaled(from[c], from[3]);
+        for (int c = 0; c < 3; c++) {
+            int product = from[c] * from[3] + 128;
+            to[c] = (uint8_t)((product + (product >> 8)) >> 8);
+        }
         to[3] = from[3];
     }
 }
 
-/* Divides the colours of a resampled row by alpha, rounded down as in Pillow (rgbA2rgba), and stores the row.
- */
+/* Stores a resampled row, its colours divided by alpha / 255 and rounded down as in Pillow (rgbA2rgba). */
 static void store_with_alpha(const struct resampling *r, uint8_t *to) {
     uint8_t *alpha = r->alpha + (size_t)r->made * r->alpha_pitch;
     const uint8_t *from = r->result;
@@ -222,7 +224,7 @@ enum status picture_resize(struct sys *sys, const struct sluice_picture *picture
     struct picture_size from = {picture->width, picture->height};
     struct picture_part all = {.by = by, .whole = size, .size = size};
     size_t columns = (size_t)from.width;
-    uint64_t own = resample_bytes(from, &all), bytes = own + (picture->alpha ? 3 * columns : 0);
+    uint64_t needed = resample_bytes(from, &all), bytes = needed + (picture->alpha ? 3 * columns : 0);
     struct resampling r;
     char *memory = sys->alloc(sys, LINE_HOST, bytes);
     if (!memory)
@@ -232,7 +234,7 @@ enum status picture_resize(struct sys *sys, const struct sluice_picture *picture
     for (size_t y = 0; y < (size_t)from.height; y++) {
         const uint8_t *row = picture->rgb + 3 * y * columns;
         if (picture->alpha) {
-            uint8_t *white = (uint8_t *)memory + own;
+            uint8_t *white = (uint8_t *)memory + needed;
             for (size_t i = 0; i < 3 * columns; i++)
                 white[i] = picture_over_white(row[i], picture->alpha[y * columns + i / 3]);
             row = white;

@@ -1,6 +1,6 @@
 /* Resamples pictures with the same bits as Pillow or PyTorch in training code. Input rows are pushed one by
- * one, so the whole picture is never in memory. Colours are premultiplied by alpha meanwhile, as in Pillow.
- * Pure arithmetic over caller-provided memory; no files or jobs. */
+ * one, so the whole picture is never in memory. With alpha, premultiplied colours are resampled, as in
+ * Pillow. Pure arithmetic over caller-provided memory; no files or jobs. */
 #ifndef SLUICE_PICTURES_RESAMPLE_H
 #define SLUICE_PICTURES_RESAMPLE_H
 
@@ -53,19 +53,14 @@ struct resampling {
     int32_t *sums;          /* accumulators of one output row */
     uint8_t *rows;          /* the last taps_down input rows; row y is at index y % taps_down */
     uint8_t *row;           /* one row after the vertical pass, before the horizontal pass */
-    /* With alpha: one input row and one output row of premultiplied RGBA. */
+    /* With alpha: one input row and one output row of RGBA, premultiplied. */
     uint8_t *pixels, *result;
     uint8_t *to;
     size_t pitch;
-    uint8_t *alpha; /* with alpha: where output alpha goes, set by the caller after resample_begin */
+    uint8_t *alpha; /* with alpha: output rows of alpha, alpha_pitch bytes apart; the caller sets
+                       both after resample_begin */
     size_t alpha_pitch;
 };
-
-/* value * alpha / 255, rounded to nearest as in Pillow. */
-static inline uint8_t picture_scaled(int value, int alpha) {
-    int product = value * alpha + 128;
-    return (uint8_t)((product + (product >> 8)) >> 8);
-}
 
 /* A colour over white: (255 (255 - alpha) + value alpha) / 255, rounded to nearest as in Pillow's paste. */
 static inline uint8_t picture_over_white(int value, int alpha) {

@@ -116,12 +116,10 @@ static enum dtype in_smaller_blocks(enum dtype dtype) {
 
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted) {
-    enum {
-        SMALL_TENSOR_VALUES = 1024,
-        VECTORS = 6
-    }; /* fewer rows: a table of vectors, such as a modulation */
+    /* A matrix of up to VECTORS_MOST rows is a table of vectors, such as a modulation. */
+    enum { SMALL_TENSOR_VALUES = 1024, VECTORS_MOST = 6 };
     const int32_t *dim = entry->dim;
-    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] <= VECTORS) return entry->dtype;
+    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] <= VECTORS_MOST) return entry->dtype;
     if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;
     if (kind && (kind->never_quantised || kind->embedding_table)) return entry->dtype;
     if ((int64_t)dim[0] * dim[1] <= SMALL_TENSOR_VALUES) return entry->dtype;
@@ -137,8 +135,8 @@ void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
     if (n < bytes) snprintf(out + n, bytes - n, "]");
 }
 
-/* True if shapes are equal without axes of size 1: a 1x1 convolution is a matrix, GGUF files omit leading
- * axes of size 1, and kernels of one video frame may have a time axis. */
+/* True if shapes are equal without axes of size 1. Reasons: a 1x1 convolution is a matrix; GGUF files omit
+ * leading axes of size 1; kernels for single images may have a time axis of size 1. */
 static bool same_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int i = 0, k = 0;
     for (;; i++, k++) {
@@ -255,8 +253,8 @@ static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
     return (uint64_t)(tensor_bytes(shape) / shape->dim[0] * rows);
 }
 
-/* Appends one section of a weight's scales. A tile of scales covers 128 rows. Only the first part of a weight
- * may start within a tile, and only the last may end within one. */
+/* Appends one section of a weight's scales: all of it, or the scales of the parts' rows. section->rows is 128
+ * for tiles. Only the first part of a weight may start within a tile, and only the last may end in one. */
 static enum status lay_out_section(struct block *block, const struct index_entry *entry,
                                    const struct scale_section *section, const struct weight_parts *parts,
                                    struct error *e) {

@@ -169,7 +169,7 @@ static bool lanes_alike(const struct lane *a, const struct lane *b) {
 }
 
 /* True if two evaluations of one phase run the same operators: the lanes of their groups have the same
- * shapes, and neither is the only evaluation that computes kept prefixes. */
+ * shapes, and neither is evaluation 0 with kept prefixes, which alone computes the prefixes. */
 static bool evaluations_alike(const struct stage *stage, int a, int b) {
     if (stage->lanes->keeps_prefix && (!a || !b)) return false;
     const struct lane *of_a = stage->lanes + a % stage->n_groups * stage->n_lanes;
@@ -179,10 +179,10 @@ static bool evaluations_alike(const struct stage *stage, int a, int b) {
     return true;
 }
 
-/* The evaluations of a stage that compute the same lanes and, if the stage keeps a prefix, equally belong to
- * the first step or to a later one. They need not be consecutive. */
+/* The evaluations of a stage that compute the same lanes; they need not be consecutive. If the stage keeps
+ * prefixes, the first step's evaluations are separate from the later ones. */
 struct phase {
-    int like;       /* index of the phase's first evaluation */
+    int first;      /* index of the phase's first evaluation */
     int n;          /* number of evaluations */
     int n_measured; /* evaluations whose visits were measured or skipped so far, the current one included */
 };
@@ -203,9 +203,10 @@ static bool phase_holds(const struct stage *stage, int a, int b) {
     return true;
 }
 
+/* Returns the phase of an evaluation; NULL if it is not listed yet. */
 static struct phase *phase_of(const struct stage *stage, struct phases *phases, int evaluation) {
     int i = 0;
-    while (i < phases->n && !phase_holds(stage, phases->phase[i].like, evaluation)) i++;
+    while (i < phases->n && !phase_holds(stage, phases->phase[i].first, evaluation)) i++;
     return i < phases->n ? &phases->phase[i] : NULL;
 }
 
@@ -218,7 +219,7 @@ static enum status list_phases(const struct stage *stage, struct phases *phases,
             if (phases->n == PHASES_MAX)
                 return error_set(e, INTERNAL, "stage '%s' has more than %d phases", stage->name, PHASES_MAX);
             phase = &phases->phase[phases->n++];
-            *phase = (struct phase){.like = i};
+            *phase = (struct phase){.first = i};
         }
         phase->n++;
     }
@@ -240,7 +241,7 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     *m = (struct measured){0};
     for (int left = visit->n_lanes, n; left; left -= n, one.first_lane += n) {
         const struct lane *first = lanes + one.first_lane;
-        /* The first lane of each prompt is measured alone: it computes the prefix for the others. */
+        /* The first lane of each prompt is measured separately, because it computes the prefix. */
         bool computes_prefix = stage->component->family->lanes.prefix &&
                                lane_first_of_prompt(lanes, one.first_lane) == one.first_lane;
         for (n = 1; n < left && !computes_prefix && lanes_alike(first, first + n);) n++;

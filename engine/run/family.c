@@ -56,7 +56,7 @@ bool family_ignores(const struct family *family, const char *name) {
     for (const char *const *prefix = family->files.ignorable; prefix && *prefix; prefix++)
         if (!strncmp(name, *prefix, strlen(*prefix))) return true;
     /* logit_scale is CLIP's temperature, not a scale of quantised weights. _extra_state is PyTorch's name for
-     * state of a module that is no weight (Cosmos). */
+     * a module's state other than weights (Cosmos). */
     static const char *const endings[] = {"logit_scale", "_extra_state"};
     size_t n = strlen(name);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {

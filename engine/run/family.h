@@ -102,8 +102,8 @@ struct family_files {
     const char *const *config_others; /* further values of config_key, NULL-terminated; NULL: none */
     /* True if the index holds the family's characteristic tensors. */
     bool (*probe)(const struct tensor_index *index);
-    /* A family whose tensors have the same names and shapes. If nothing else in a file tells the two apart,
-     * it is recognised as that family, and slots of this family accept it. NULL: none. */
+    /* Another family with the same tensor names and shapes. A file that fits both is recognised as the other
+     * family, and slots of this family accept it. NULL: none. */
     const struct family *same_tensors;
     /* Rejects other architectures with the same tensor names, before dims are read. May be NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
@@ -198,8 +198,8 @@ struct family_lanes {
      * evaluation starts from the lane's first chunk, which reads no state. Function NULL: one chunk per
      * latent frame. */
     int (*chunks)(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
-    /* For denoisers: true if some tokens (the prefix) depend on prompt and references alone. The first lane
-     * of a prompt computes the prefix, in each evaluation or only in the first one (lane.keeps_prefix). */
+    /* For denoisers: true if some tokens (the prefix) depend on prompt and references alone. A prompt's first
+     * lane computes the prefix: in each evaluation, or in the first one alone (lane.keeps_prefix). */
     bool prefix;
     /* For vision encoders: the token grid for an image of this size in pixels. */
     struct vision_grid (*vision_grid)(const struct component *c, int width, int height);
@@ -247,8 +247,8 @@ struct component {
     int n_unknown; /* number of tensors in the files that no block uses (unknown tensors) */
     /* Properties that the components of a pipeline must agree on; 0 if not applicable. */
     int text_columns; /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
-    /* Deepstack features of a vision encoder, side by side after the tokens in each of its rows, text_columns
-     * in all; the text encoder adds them to its hidden states. */
+    /* Number of deepstack features of a vision encoder. Each of its rows has text_columns columns: the token,
+     * then the features, all of equal size. The text encoder adds the features to its hidden states. */
     int deepstack_features;
     int pooled_columns; /* columns of a text encoder's pooled row, or of a denoiser's pooled_projections */
     int source_columns; /* columns of lane.source that a text encoder expects; 0: it reads no source */

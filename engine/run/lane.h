@@ -22,7 +22,7 @@ struct lane {
      * VAEs each read and write some of them. */
     struct tensor text;   /* [T, C]: prompt_embeds, written by a text encoder, read by the denoiser */
     struct tensor pooled; /* [1, C]: pooled_projections, written by a text encoder that pools */
-    struct tensor source; /* [S, C]: text that a text encoder with slot.reads reads besides its tokens */
+    struct tensor source; /* [S, C]: another text encoder's output, input of a text encoder with slot.reads */
     struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
     struct tensor concat; /* [C, F, Y, X]: concat channels (inpainting, image-to-video, VACE) */
     /* [T, C]: image embeddings of one or more images, one below the other, written by a vision encoder and
@@ -75,8 +75,8 @@ struct lane {
     /* Element type of activations that only matrix products and attention read (context_operand). */
     enum dtype operand;
     int hoisted; /* number of timesteps with precomputed (hoisted) rows in the state; 0: none */
-    /* The keys and values of the prefix (tokens that depend on prompt and references alone) are kept in the
-     * state from the first evaluation on; false: each evaluation computes them. Both give the same bits. */
+    /* The state keeps the keys and values of the prefix (family_lanes.prefix) from the first evaluation on;
+     * false: each evaluation computes them. Both give the same bits. */
     bool keeps_prefix;
     bool tiled;   /* decoder with full-frame buffers as small as possible (VAE tiling) */
     bool padding; /* padding lane, which completes a group of lanes; never computed */
@@ -128,8 +128,8 @@ struct visit_scope {
     const struct lane *lane;
     int number;           /* number of the block: the %d in its tensor names */
     int chunk;            /* index of the chunk of video frames, in a VAE's stage */
-    bool first;           /* a visit of the stage's first evaluation, or before it */
-    bool first_of_prompt; /* the lane is the first one of its prompt, and computes the prompt's prefix */
+    bool first;           /* the visit belongs to the stage's first evaluation or precedes it */
+    bool first_of_prompt; /* the lane is its prompt's first one, which computes the prefix */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
      * hoisted; none in other visits before the first evaluation. */
     int timestep, n_timesteps;

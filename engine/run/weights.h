@@ -59,7 +59,7 @@ struct weight_spec {
     /* Files concatenate the kernels of input_parts weights along the input axis; this weight is number
      * input_part. 0: the weight has its own tensor. Not combined with slices. */
     int input_parts, input_part;
-    bool flat;             /* the matrix is a vector of all its values in some files */
+    bool flat;             /* some files store this matrix as a vector of all its values */
     bool embedding_lookup; /* embedding table: rows are copied or added, never multiplied */
     int if_dim; /* index into dims; blocks in which that dim is 0 lack this weight. Index 0: every block has
                    it. */

@@ -19,9 +19,9 @@ guidance_rule guidance_cfg_keep_norm;
  * cond: diffusers 0.42, pipelines/longcat_image (enable_cfg_renorm with cfg_renorm_min 0). */
 guidance_rule guidance_cfg_limit_norm;
 
-/* Limit of guidance (--cfg-norm): guidance_norm returns the L2 norm over all values of a prediction, f32.
- * guidance_limit_norm scales a guided prediction down to the norm `most` if its norm is larger (diffusers
- * 0.42, pipelines/z_image, cfg_normalization). */
+/* Limit of the guided norm (--cfg-norm; diffusers 0.42, pipelines/z_image, cfg_normalization). guidance_norm
+ * returns the L2 norm over all values of an f32 prediction. guidance_limit_norm scales a guided prediction
+ * down to the norm `most` if its norm is larger. */
 double guidance_norm(struct tensor prediction);
 void guidance_limit_norm(struct tensor guided, double most);
 

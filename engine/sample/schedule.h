@@ -27,8 +27,8 @@ enum { SAMPLE_SIGMAS_MAX = 64 };
 
 struct schedule_options {
     int n; /* number of steps, at least 1 */
-    /* schedule_flow: sigmas before the shift of a model with n_sample_sigmas steps, in place of evenly spaced
-     * ones (sample_sigmas of QwenImage21Pipeline). Not used with another number of steps. NULL: none. */
+    /* schedule_flow: sigmas before the shift, which replace the evenly spaced ones if n is n_sample_sigmas
+     * (sample_sigmas of QwenImage21Pipeline). NULL: none. */
     const float *sample_sigmas;
     int n_sample_sigmas;
     bool grid_f64;          /* flow models: sigmas from numpy.linspace in f64; false: torch.linspace in f32 */

@@ -64,7 +64,7 @@ WIDE static void add_scaled(float *to, const float *from, float factor, int64_t 
     for (int64_t i = 0; i < n; i++) to[i] += factor * from[i];
 }
 
-/* Adds the four table rows around a token, weighted, piece by piece as add_rows. */
+/* Adds the bilinear sum of the four table rows around each token, in pieces as in add_rows. */
 static void position_rows(const void *context, int64_t first, int64_t end, int member) {
     enum { PIECE = 1024 };
     const struct op *op = context;

@@ -27,7 +27,7 @@ WIDE static double sum_values(const float *x, int64_t n) {
 
 /* Vectors of an RMS norm. */
 struct vectors {
-    const float *factor;       /* weight * (1 + scale) */
+    const float *factor;       /* weight * (1 + scale); zero_centered: (1 + weight) * (1 + scale) */
     const float *gate, *shift; /* tanh(gate); shift; each NULL if absent */
 };
 

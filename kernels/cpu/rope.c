@@ -6,15 +6,15 @@
 #include <math.h>
 #include <string.h>
 
-/* A pair of a head: its frequency, and the axis whose position it turns by. */
-struct turned_pair {
+/* A RoPE pair of a head: its angle is the frequency times the position on this axis. */
+struct rope_pair {
     double frequency;
     int axis;
 };
 
 static void table_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
-    cost->workspace_bytes = sizeof(struct turned_pair) * (uint64_t)op->out.dim[1];
+    cost->workspace_bytes = sizeof(struct rope_pair) * (uint64_t)op->out.dim[1];
 }
 
 /* Returns the number of tokens of a RoPE table's position grid number `grid`. */
@@ -47,7 +47,7 @@ static void token_position(const struct rope_options *rope, int64_t token, int32
 
 struct table_work {
     const struct op *op;
-    const struct turned_pair *pairs; /* pairs of a head */
+    const struct rope_pair *pairs; /* of a head */
 };
 
 static void table_rows(const void *context, int64_t first, int64_t end, int member) {
@@ -69,10 +69,10 @@ static void table_rows(const void *context, int64_t first, int64_t end, int memb
 
 static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     (void)e;
-    struct turned_pair *pairs = (struct turned_pair *)workspace;
+    struct rope_pair *pairs = (struct rope_pair *)workspace;
     struct table_work work = {op, pairs};
     for (int32_t i = 0; i < op->out.dim[1]; i++)
-        pairs[i] = (struct turned_pair){rope_frequency(&op->rope, i), rope_axis(&op->rope, i)};
+        pairs[i] = (struct rope_pair){rope_frequency(&op->rope, i), rope_axis(&op->rope, i)};
     thread_pool_run(cpu->thread_pool, op->out.dim[0], table_rows, &work);
     return OK;
 }

@@ -379,10 +379,10 @@ INLINE void rotate_codes(float *restrict to, const unsigned char *restrict from,
     for (int i = 0; i < group; i++) to[i] = (float)codes[i] * factor;
 }
 
-/* Row of I4_ROT256's scales: levels, group scales of the row (E4M3), scale of the row. */
+/* Scales of one row of I4_ROT256. */
 struct i4_scales {
-    float level[LANES];
-    const unsigned char *group;
+    float level[LANES];         /* the 16 values of the 4-bit codes */
+    const unsigned char *group; /* E4M3 scales of 16 values each */
     float row;
 };
 
@@ -396,8 +396,8 @@ static struct i4_scales i4_scales_of(const struct tensor *w, int64_t row) {
     return s;
 }
 
-/* Makes the 16 int8 codes of each group: level * scale, rounded to nearest even and limited; NaN gives 0.
- * Adding 1.5 * 2^23 leaves the integer in the low bits. */
+/* Makes n tables of 16 int8 codes, one per group with scale d: level * d, rounded to nearest even and limited
+ * to -127..127. d is not NaN. Adding 1.5 * 2^23 leaves the integer in the low bits. */
 INLINE void i4_tables(uint8_t *restrict to, const float *restrict level, const float *restrict d, int64_t n) {
     for (int64_t g = 0; g < n; g++)
 #pragma omp simd
@@ -410,7 +410,7 @@ INLINE void i4_tables(uint8_t *restrict to, const float *restrict level, const f
         }
 }
 
-/* Decodes groups of 16 4-bit codes to int8. from, group: the first code and the first group scale. */
+/* Decodes groups of 16 4-bit codes to int8; a NaN scale gives 0. from, group: first code and group scale. */
 WIDE static void decode_i4(int8_t *restrict to, const unsigned char *restrict from, const float *level,
                            const unsigned char *group, int64_t groups) {
     for (int64_t count; groups > 0; groups -= count, group += count) {
@@ -454,7 +454,8 @@ ROTATED_DECODER(16, 0x1p-2f)
 ROTATED_DECODER(64, 0x1p-3f)
 ROTATED_DECODER(256, 0x1p-4f)
 
-/* Decodes n blocks of a row of I4_ROT256 without the scale of the row, from block `first` on. */
+/* Decodes blocks first to first + n - 1 of a row of I4_ROT256, without the row's scale. from: address of
+ * block `first`. */
 static void decode_i4_blocks(float *to, const unsigned char *from, const struct i4_scales *s, int64_t first,
                              int64_t n) {
     enum { VALUES = 256 };

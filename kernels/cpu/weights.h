@@ -22,8 +22,8 @@ void weights_widen(float *to, const struct tensor *w, int64_t first, int64_t row
 void weights_round(uint16_t *to, const struct tensor *w, int64_t first, int64_t rows);
 /* Converts values [first, first + n) of one weight row to f32; first need not be the start of a block. */
 void weights_widen_part(float *to, const struct tensor *w, int64_t row, int64_t first, int64_t n);
-/* Writes the 8-bit codes of a row of a rotated type, before the rotation. Returns the row's scale: value =
- * code times scale. */
+/* Writes the 8-bit codes of a row of a rotated type. Returns the row's scale; codes times scale are the
+ * rotated values. */
 float weights_int8_row(int8_t *to, const struct tensor *w, int64_t row);
 /* Converts a weight [N,K] to f32 [N/64,K,64] (ONEDNN_PRODUCT_PACKED). N is a multiple of 64, K of 16. */
 void weights_widen_packed(float *to, const struct tensor *w);

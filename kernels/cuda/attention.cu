@@ -498,7 +498,7 @@ __device__ static inline place find_place(const attend_args &a, int32_t block, u
  *   shared   6144  10240  14336  18432  43008  44544  44032  50176  43008  59392  66560  66560  99328
  *   regs      146    168    203    223    239    235    226    232    227    251    249    248    254 (sm_80)
  *   heads of 640: 32 queries, 256 threads, 99328 bytes, 243 registers; of 1024: 32, 256, 90624, 254; of
- *   1152: 16, 128, 98816
+ *   1152: 16, 128, 98816, 255
  *   wide tiles: shared                         51200  51712  67584
  *               regs                             255    253    255 (sm_80; make sass prints all)
  *   bytes   reads and writes T H D, of 4 or 2 bytes each; reads 4 S head per block, mostly from L2

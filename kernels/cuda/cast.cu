@@ -5,7 +5,7 @@
 
 /* Rounds eight columns of a row to bf16 or f16 (nearest even). For a product's weight this is the
  * dequantisation, so each type has a kernel. Grid: rows_grid_of, in groups of eight columns; no shared
- * memory; 22 to 25 registers, quantised types 25 to 46. Bytes: 2 per value plus the source. Bound by memory;
+ * memory; 22 to 25 registers, quantised types 24 to 46. Bytes: 2 per value plus the source. Bound by memory;
  * share of peak: not measured yet. */
 template <enum dtype D>
 static __global__ void __launch_bounds__(ROWS_THREADS)
@@ -46,7 +46,7 @@ void cuda_round_rows(void *to, enum dtype half, const struct tensor *from, int32
     }
 }
 
-/* Converts a vector to f32. Grid: rows_grid_of one row; no shared memory; 31 registers. Bytes: 4 per value
+/* Converts a vector to f32. Grid: rows_grid_of one row; no shared memory; 32 registers. Bytes: 4 per value
  * plus the source. Bound by memory; the launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     widen_vector(struct rows to, struct rows from, int64_t n, int64_t padded) {
@@ -62,7 +62,7 @@ void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cud
 }
 
 /* Expands a group norm to mean, factor = weight rstd, and bias for four channels; `each` consecutive channels
- * form a group. Grid: rows_grid_of one row; no shared memory; 38 registers. Bytes: 12 per channel plus the
+ * form a group. Grid: rows_grid_of one row; no shared memory; 48 registers. Bytes: 12 per channel plus the
  * source. Bound by memory; the launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     channel_norm(struct rows to, const float *statistics, struct rows weight, struct rows bias,
@@ -90,7 +90,7 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
 }
 
 /* Epilogue of a product: out = residual + gate act(from). `from` and `residual` may alias `out`: each value
- * is read and written by one thread. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 36.
+ * is read and written by one thread. Grid: rows_grid_of; no shared memory; 40 registers.
  * Bytes: 8 per value, 12 with a residual, 2 less for a 2-byte result; FLOPs: 2 to 10. Bound by memory; share
  * of peak: not measured yet. */
 template <enum rows_kind K>

@@ -112,7 +112,7 @@ __device__ static inline int32_t taps_from(const packed_shape &s, int32_t tap, i
 
 /* Rearranges weights for the library: four input channels of one tap of one output, in f32 or f16. Padding
  * beyond N and C is written as zero without reading. PLAIN: unquantised weights. Grid: rows_grid_of, rows are
- * phases x outputs x taps; no shared memory; 56 registers, quantised weights 52. Bytes: 4 per value (f16: 2)
+ * phases x outputs x taps; no shared memory; 56 registers, quantised weights 60. Bytes: 4 per value (f16: 2)
  * plus the source, which is read with a stride of k k values: caches combine full lines. Bound by memory;
  * share of peak: not measured yet. */
 template <bool PLAIN>

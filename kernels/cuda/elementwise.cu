@@ -33,7 +33,7 @@ const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
 
 /* out = a + b. ROWS_F32: aligned rows, b and out in f32; ROWS_ANY: all else, b of any weight type. A stride
  * of 0 adds one row of b to every row of a. Grid: rows_grid_of; no shared memory; registers: 32 (ROWS_F32),
- * 26 (ROWS_ANY, plain b), 40 (ROWS_ANY, quantised b). Bytes: 8 per value plus b; FLOPs: 1. Bound by memory;
+ * 27 (ROWS_ANY, plain b), 48 (ROWS_ANY, quantised b). Bytes: 8 per value plus b; FLOPs: 1. Bound by memory;
  * share of peak: not measured yet. `out` may alias `a` or `b`, as in glu_rows. */
 template <enum rows_kind K, bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS)
@@ -74,9 +74,9 @@ __device__ static inline float4 add_scaled(float4 sum, float4 v, float factor) {
                        fmaf(v.w, factor, sum.w));
 }
 
-/* Adds the four table rows around each token, weighted. Grid: rows_grid_of; no shared memory. Bytes: 8 per
- * value plus the table, whose rows neighbouring tokens read again from the cache; FLOPs: 8. Bound by memory;
- * share of peak: not measured yet. `out` may alias `a`, as in glu_rows. */
+/* Adds the bilinear sum of the four table rows around each token. Grid: rows_grid_of; no shared memory; 32
+ * registers, quantised 79. Bytes: 8 per value plus the table, which neighbouring tokens read again from the
+ * cache; FLOPs: 8. Bound by memory; share of peak: not measured yet. `out` may alias `a`, as in glu_rows. */
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     add_table(struct rows out, struct rows a, struct rows table, const struct position_grid grid,
@@ -119,7 +119,7 @@ static const void *const add_positions_kernels[] = {KERNEL(add_table<true>), KER
 const struct cuda_operator cuda_add_positions = {NULL, cuda_add_positions_run, add_positions_kernels};
 
 /* out = in, from any weight type to f32 or bf16; a stride of 0 repeats one row. Grid: rows_grid_of; no shared
- * memory; 20 registers, quantised 40. Bytes: 4 per value, or 2, plus the source. Bound by memory; share of
+ * memory; 23 registers, quantised 48. Bytes: 4 per value, or 2, plus the source. Bound by memory; share of
  * peak: not measured yet. */
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS)

@@ -17,10 +17,9 @@
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/norm.cuh"
 
-/* Computes an RMS norm's vectors: factor = weight (1 + scale), with 1 + weight for the weight if it is
- * zero-centered; gate = tanh(gate). Grid: rows_grid_of one row;
- * no shared memory; 32 registers. Bytes: 8 per channel plus the sources. The launch takes longer than the
- * transfer. CUDA's tanhf is within 2 ulp. */
+/* Computes an RMS norm's vectors: factor = weight (1 + scale); zero_centered: (1 + weight) (1 + scale). gate
+ * = tanh(gate). Grid: rows_grid_of one row; no shared memory; 48 registers. Bytes: 8 per channel plus the
+ * sources. The launch takes longer than the transfer. CUDA's tanhf is within 2 ulp. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     cuda_rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,
                      struct rows gate, int32_t c, bool zero_centered) {
@@ -44,8 +43,8 @@ struct rms_call {
 
 /* out = base + gate (in rstd factor + shift). `out` may alias `in` or `base`: a thread reads four values
  * before writing these values. Grid: one team per run (norm_team_of), blocks of 128 threads or one team;
- * shared memory: 128 bytes; 26 registers with one group of four per thread, 40 with four; unaligned rows 30
- * and 45. Bytes: 8 per value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share
+ * shared memory: 128 bytes; 26 registers with one group of four per thread, 46 with four; unaligned rows 30
+ * and 48. Bytes: 8 per value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share
  * of peak: not measured yet. */
 template <int HELD, enum rows_kind K, bool ACTIVATED>
 __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
@@ -79,7 +78,7 @@ static __global__ void __launch_bounds__(512, 1) rms_runs(struct rms_call r) {
     rms_run<HELD, K, false>(r, parts);
 }
 
-/* The kernel rms_runs with an activation. A separate kernel, because an activation needs more registers: 54
+/* The kernel rms_runs with an activation. A separate kernel, because an activation needs more registers: 56
  * (sm_80). */
 template <int HELD> static __global__ void __launch_bounds__(512, 1) rms_activated(struct rms_call r) {
     SMEM_ARRAY(float, parts, WARP);

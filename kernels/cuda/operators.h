@@ -31,7 +31,7 @@ struct cuda {
 };
 
 /* Functions of one operator. prepare may be NULL. run queues the operator on the compute stream and never
- * waits. Operands have passed the wrappers of ops.c. Rows may start at any multiple of the element size:
+ * waits. Operands have passed the checks of wrappers.c. Rows may start at any multiple of the element size:
  * vectorised loads are used only where address and row stride allow, with the same bits as scalar loads. */
 struct cuda_operator {
     enum status (*prepare)(struct cuda *cuda, const struct op *op, struct error *e);

@@ -12,7 +12,7 @@
 struct table_part {
     struct rope_options rope;
     double frequency[ROPE_PAIRS_AT_ONCE];
-    unsigned char axis[ROPE_PAIRS_AT_ONCE]; /* axis whose position turns the pair */
+    unsigned char axis[ROPE_PAIRS_AT_ONCE]; /* axis whose position multiplies the frequency */
     int32_t first, n; /* number of this launch's first pair; number of pairs of this launch */
     int32_t pairs;    /* pairs per token of the whole table */
 };
@@ -65,7 +65,7 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
 
 /* Computes cosine and sine of position * frequency for one pair of one token; the double product is rounded
  * to f32 unless f64_angles. Grid: rows_grid_of, rows are tokens, pairs take the place of column groups; no
- * shared memory; 32 registers. Bytes: 8 per pair; FLOPs: 60 in double, once per table. Bound by double
+ * shared memory; 30 registers. Bytes: 8 per pair; FLOPs: 60 in double, once per table. Bound by double
  * arithmetic; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     table_pairs(float *out, const struct table_part part, int64_t tokens) {
@@ -264,7 +264,7 @@ struct buckets {
 
 /* Copies each distance's table row into a column of out. run: number of columns of the table if its
  * quantisation blocks cross row boundaries, else 0. Grid: heads in y, distances in x; block: 256; no shared
- * memory; 27 registers. The launch takes longer than the transfer. */
+ * memory; 39 registers. The launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     expand_buckets(struct rows out, struct rows table, const struct buckets buckets, int32_t first, int32_t n,
                    int32_t run) {

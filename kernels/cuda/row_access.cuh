@@ -13,7 +13,7 @@
 struct rows {
     char *data;         /* address of the first row; NULL: absent tensor */
     int64_t step;       /* row stride in bytes; 0: every row is the same row */
-    const char *scales; /* scales of rows or tiles; scale_row and scale as in struct tensor */
+    const char *scales; /* first row scale or tile; scale_row and scale as in struct tensor */
     const char *others; /* NVFP4_AWQ: bf16 factors of the columns; I4_ROT256: scales of groups */
     int64_t scale_step; /* tiled types: bytes of the tiles of 128 rows; I4_ROT256: group scales per row */
     int32_t scale_row;
@@ -166,7 +166,7 @@ template <int N> __device__ static inline void scale_values(float to[N], float s
     for (int j = 0; j < N; j++) to[j] = __fmul_rn(to[j], scale);
 }
 
-/* Returns the codes, levels and group scales of a row of I4_ROT256. */
+/* Returns the codes, levels and group scales of a row of I4_ROT256. The levels lie before the row scales. */
 __device__ static inline i4_row i4_row_of(const struct rows &rows, int64_t row) {
     int64_t of_row = rows.scale_row + (rows.step ? row : 0);
     return {reinterpret_cast<block_bytes>(rows.data + row * rows.step),

@@ -379,7 +379,7 @@ __device__ static inline void rotated_alone(int32_t to[N], block_bytes block, in
     }
 }
 
-/* The part of sums first to first + N - 1 that comes from codes k to k + 7, the bytes of two words. */
+/* Computes the share of codes k to k + 7 (the bytes of two words) in sums first to first + N - 1. */
 template <int N>
 __device__ static inline void rotated_alone(int32_t to[N], const uint32_t codes[2], int first, int k) {
 #pragma unroll
@@ -443,13 +443,14 @@ template <enum dtype D> __device__ static inline void rotated_sums(int32_t to[8]
     }
 }
 
-/* Decodes a row of I4_ROT256 to 8-bit codes. */
+/* A row of I4_ROT256. */
 struct i4_row {
-    block_bytes codes, groups; /* groups: E4M3 scales of 16 values each */
+    block_bytes codes, groups; /* 4-bit codes; E4M3 scales of 16 values each */
     const float *level;        /* 16 levels */
 };
 
-/* Returns the 8-bit code of a level: the product rounded to nearest even and limited; NaN becomes 0. */
+/* Returns the 8-bit code of a level: level * scale, rounded to nearest even and limited to -127..127; NaN
+ * gives 0. */
 __device__ static inline int32_t i4_code(float level, float scale) {
     return max(min(__float2int_rn(__fmul_rn(level, scale)), 127), -127);
 }

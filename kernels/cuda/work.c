@@ -52,7 +52,7 @@ static void add_int8_panels(struct work_list *list, const struct op *op, const s
     double share = (double)panels * columns / op->in[1].dim[0], weight = bytes_of(&op->in[1]);
     double scales = panels * FLOAT * (m + columns);
     if (l->converts) {
-        bool decodes = op->in[1].dtype == DTYPE_I4_ROT256; /* to codes whose row scales are stored */
+        bool decodes = op->in[1].dtype == DTYPE_I4_ROT256; /* the weight has row scales: none are written */
         work_add(list, (struct work){.kernel = decodes ? "decode_i4" : "quantise_rows",
                                      .class = WORK_PASS,
                                      .launches = panels,

@@ -27,7 +27,7 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_GROUP_NORM] = {1e-07, 0}, [OP_ROPE_TABLE] = {5e-08, 0},      [OP_ROPE] = {1e-07, 0},
     [OP_GLU] = {1e-07, 0},        [OP_UNPATCHIFY] = {2.7e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
     [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0}, [OP_ADD] = {3e-08, 0},
-    [OP_MEAN_DOWN] = {5e-08, 0},  [OP_ADD_POSITIONS] = {3.2e-08, 0},
+    [OP_MEAN_DOWN] = {5e-08, 0},  [OP_ADD_POSITIONS] = {1.1e-07, 0},
 };
 
 /* Adapters of parts of fused weights start at unaligned rows; the last case has two panels, and an adapter
@@ -83,9 +83,9 @@ static void test_rows_alike(void **state) {
 /* Tests attention with every head size that has its own tile size, with the head sizes of the families, and
  * with neighbouring sizes. */
 static void test_head_sizes(void **state) {
-    static const int32_t sizes[] = {1,   8,   15,  16,  17,  24,  31,  32,  40,  48,  49,
-                                    64,  65,  72,  80,  96,  100, 112, 120, 128, 129, 160,
-                                    161, 192, 200, 256, 257, 384, 500, 512, 640, 641, 1024, 1152};
+    static const int32_t sizes[] = {1,   8,   15,  16,  17,  24,  31,  32,  40,   48,  49,  64,
+                                    65,  72,  80,  96,  100, 112, 120, 128, 129,  160, 161, 192,
+                                    200, 256, 257, 384, 500, 512, 640, 641, 1024, 1152};
     static const int32_t few[] = {40, 80, 128, 160, 384, 640, 1024, 1152};
     int n = SMALL ? 8 : (int)(sizeof sizes / sizeof *sizes);
     for (int i = 0; i < n; i++) {

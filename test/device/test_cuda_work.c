@@ -150,6 +150,7 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
 #define VAE_SIZES                    4, 16, 16, 8, 8, 2, 4, 0
 #define WAN_VAE_SIZES                16, 8, 1, 2, 2, 2, 2
 #define WAN22_VAE_SIZES              6, 8, 8, 1, 1, 2, 2, 2
+#define QWEN21_VAE_SIZES             6, 8, 8, 1, 1, 2, 2, 4, 2
 
 /* Small blocks of every family: heads of 16 to 24 columns, odd channel counts where possible, images that
  * need padding, products of bf16 and of int8, images of several bands, a whole UNet resampled to odd sizes,
@@ -171,6 +172,7 @@ static const struct random_component_sizes blocks[] = {
     {FIRST_BLOCK(krea2, "tap_fusion", BF16, 20, 120, 16, 8, 64, 4, 2, 4, 6, 6, 72, 1, 40, 3, 4, 2, 40, 1, 1,
                  16)},
     {FIRST_BLOCK(qwen_image, "layer", BF16, 32, 72, 16, 10, 80, 4, 4, 6, 6, 2, 72, 16)},
+    {FIRST_BLOCK(qwen_image_21, "layer", BF16, 32, 40, 20, 10, 160, 4, 4, 6, 6, 2, 40, 20)},
     {COMPONENT(unet, NULL, 0, F16, 77, 72, 4, 9, 72, 40, 64, 0, 0, 1, 1, 0, 0, 1, 1, 4, 8, 2, 72, 40, 2, 0, 4,
                16)},
     {COMPONENT(sd3, NULL, 0, BF16, 31, 40, 4, 10, 80, 3, 20, 2, 40, 56, 4, 5, 1, 1)},
@@ -179,6 +181,8 @@ static const struct random_component_sizes blocks[] = {
     {FIRST_BLOCK(qwen3, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
     {FIRST_BLOCK(qwen25vl, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 104, 2)},
     {FIRST_BLOCK(qwen25vl_vision, "layer", BF16, 25, 72, 1, 1, 140, 2, 80, 4, 104, 72)},
+    {FIRST_BLOCK(qwen3vl, "layer", BF16, 50, 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
+    {COMPONENT(qwen3vl_vision, NULL, 0, BF16, 25, 288, 1, 1, 160, 4, 80, 4, 104, 72, 49)},
     {FIRST_BLOCK(clip, "layer", BF16, 77, 64, 1, 1, 1, 300, 64, 4, 100, 2, 77, 64)},
     {FIRST_BLOCK(wan, "layer", BF16, 24, 40, 4, 10, 1, 3, 24, 120, 2, 40, 4, 0, 0, 0, 0), .latent_frames = 3,
      .latent_columns = 8},
@@ -193,6 +197,9 @@ static const struct random_component_sizes blocks[] = {
      .latent_columns = 5, .chunk = 2},
     {COMPONENT(vae_wan22_encoder, "resnet", 100, BF16, 1, 1, 6, 3, 48, WAN22_VAE_SIZES), .latent_frames = 3,
      .latent_columns = 5, .chunk = 2},
+    {COMPONENT(vae_qwen21, "resnet", 401, BF16, 1, 1, 6, 3, 48, QWEN21_VAE_SIZES), .latent_columns = 5},
+    {COMPONENT(vae_qwen21_encoder, "resnet", 100, BF16, 1, 1, 6, 3, 48, QWEN21_VAE_SIZES),
+     .latent_columns = 5},
 };
 
 static int predicted_launches(const struct random_component_sizes *sizes) {

@@ -56,6 +56,7 @@ static const double F2 = 6144;                        /* Flux.2 dev: hidden size
 static const double OT = 4096 + 256;                  /* Ovis-Image: OT tokens, 256 of them text */
 static const double CR = 344, CC = 5120;              /* Chroma's approximator: CR rows, CC columns */
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */
+static const double QN = 4096;                        /* Qwen-Image 2.1: image tokens, beside 64 of text */
 /* Krea 2: hidden size, width of keys, feed-forward size; as many tokens as Qwen-Image */
 static const double KC = 6144, KK = 1536, KF = 16384;
 static const double UT = 4096, UC = 320;
@@ -65,6 +66,7 @@ static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
 static const double AT = 4096, AC = 2048; /* Anima: image tokens, hidden size; 512 text tokens of 1024 */
 /* Qwen2.5-VL's vision encoder: VT patches; VW * VW query-key pairs within windows of at most 8x8 patches */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2;
+static const double V3 = 64 * 64; /* Qwen3-VL's vision encoder: patches */
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
 TEST(flops_match_formulas) {
@@ -82,6 +84,8 @@ TEST(flops_match_formulas) {
         {&family_krea2, QT, 2 * QT * (3 * KC * KC + 2 * KC * KK + 3 * KC * KF), 4 * QT * QT * KC, 0},
         {&family_unet, UT, 2 * UT * 18 * UC * UC, 4 * UT * (UT + 77) * UC, 0},
         {&family_qwen_image, QT, 2 * QT * (4 * QC * QC + 2 * QC * QF), 4 * QT * QT * QC, 0},
+        {&family_qwen_image_21, QT, 2 * (QN * 13 + 64 * 13) * 4096 * 4096,
+         4 * QN * (QN + 64) * 4096 + 4 * 64.0 * 65 / 2 * 4096, 0},
         {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},
         {&family_sd3, ST, 2 * ST * (4 * SC * SC + 2 * SC * SF), 4 * ST * ST * SC, 0},
         {&family_anima, AT, 2 * AT * (6 + 8) * AC * AC, 4 * AT * (AT + 512) * AC, 0},
@@ -93,6 +97,9 @@ TEST(flops_match_formulas) {
         {&family_qwen25vl, 512, 2 * 512.0 * (2 * 3584 + 2 * 512 + 3 * 18944) * 3584,
          4 * 512.0 * 513 / 2 * 3584, 0},
         {&family_qwen25vl_vision, VT, 2 * VT * (4 * 1280 + 3 * 3420) * 1280, 4 * VW * VW * 1280, 0},
+        {&family_qwen3vl, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 12288) * 4096,
+         4 * 512.0 * 513 / 2 * 4096, 0},
+        {&family_qwen3vl_vision, V3, 2 * V3 * (4 * 1152 + 2 * 4304) * 1152, 4 * V3 * V3 * 1152, 0},
         {&family_clip, 77, 2 * 77.0 * (4 * 768 + 2 * 3072) * 768, 4 * 77.0 * 78 / 2 * 768, 0},
         {&family_clip_vision, 257, 2 * 257.0 * (4 * 1280 + 2 * 5120) * 1280, 4 * 257.0 * 257 * 1280, 0},
         {&family_t5, 512, 2 * 512.0 * (4 * 4096 + 3 * 10240) * 4096, 4 * 512.0 * 512 * 4096, 0},
@@ -105,6 +112,8 @@ TEST(flops_match_formulas) {
         {&family_vae_wan_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan22, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 256 * 256},
         {&family_vae_wan22_encoder, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 160 * 160},
+        {&family_vae_qwen21, PIXELS / 64, 0, 0, 2 * 2 * PIXELS / 64 * 9 * 1152 * 1152},
+        {&family_vae_qwen21_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_taesd, PIXELS / 4, 0, 0, 2 * 3 * PIXELS / 4 * 9 * 64 * 64},
         {&family_taehv, PIXELS / 4, 0, 0, 2 * 4 * PIXELS / 4 * 9 * 64 * 64},
     };

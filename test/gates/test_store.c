@@ -222,7 +222,8 @@ TEST(await_yields_only_ready) {
     struct packed_place place;
     enum status status = store_acquire(store, 0, &place, &e);
     if (status == OK) status = store_await(store, 0, store_fixture.blocks[0][0].bytes, &e);
-    if (status == OK) check_packed(&store_fixture.blocks[0][0], &place, 0, store_fixture.blocks[0][0].bytes);
+    if (status == OK)
+        check_packed_bytes(&store_fixture.blocks[0][0], &place, 0, store_fixture.blocks[0][0].bytes);
     store_close(store);
     store_fixture_remove();
 }

@@ -43,6 +43,8 @@ import flux2.stored
 import krea.reference_tensors
 import krea.stored
 import qwen.reference_tensors
+import qwen21.reference_tensors
+import qwen21.stored
 import reference_tensors
 import sd3.reference_tensors
 import stored
@@ -535,6 +537,27 @@ def qwen_image():
         idle=idle + [adapter_names.flat(n) for n in idle])
 
 
+def qwen_image_21():
+    """Adapters with gate_layer and proj (diffusers, Kohya's scripts), and for both in one tensor, as in ComfyUI's files."""
+    pipe = qwen21.reference_tensors.load(os.path.join(HERE, "qwen_image_21", "model"))
+
+    def run(pipe, case):
+        return latents(qwen21.reference_tensors.run_case(pipe, case, {}))
+
+    named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", qwen21.stored.names)
+    peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
+    kohya = Adapter(pipe, "kohya.safetensors", torch.float16)
+    comfy = Adapter(pipe, "comfy.safetensors", torch.bfloat16)
+    all_of(peft, "transformer.", "transformer", named, PEFT)
+    all_of(kohya, "lora_unet_", "transformer", named, KOHYA, unlike, adapter_names.flat, lambda i, n: i % 3 != 1)
+    all_of(comfy, "diffusion_model.", "transformer", theirs, PEFT, only=lambda i, n: n.startswith("transformer_blocks."))
+    case = tokens(2, 1, guidance=None, max_sequence_length=None, channels=5, init=False, mask=False, references=[])
+    case |= dict(width=64, height=32, image_tokens=8)
+    return Fixture("qwen21", pipe, "qwen_image_21/model", run, case, [peft, kohya, comfy], [
+        Case([(peft, 1.0)]), Case([(kohya, 0.8)], "diffusers has no adapters of Kohya's scripts here"),
+        Case([(comfy, -0.6)], "diffusers has no gate_up")])
+
+
 def wan_22():
     """Adapters of Wan 2.2's two experts: one file for each, recognised by its name, or one file for both."""
     pipe = wan.reference_tensors.load(os.path.join(HERE, "wan22", "model"))
@@ -675,7 +698,8 @@ def wan_gguf():
 
 
 MODELS = dict(zimage=zimage, flux=flux_1, flux2=flux2_klein, krea2=krea_2, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image,
-              wan22=wan_22, sd35=sd35, anima=anima_base, sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
+              qwen21=qwen_image_21, wan22=wan_22, sd35=sd35, anima=anima_base, sd3_medium=sd3_medium, zimage_gguf=zimage_gguf,
+              wan_gguf=wan_gguf)
 
 
 def make(name):

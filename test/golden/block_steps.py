@@ -119,3 +119,7 @@ def joined(T, *middle):
 def mmdit_final(f, lanes):
     return final_layers(f, lanes, [run("norm_out"), run("proj_out")], [put("block.temb[0:1]", "condition")],
                         lambda rows: "tokens[1:]", "channels_first")
+
+
+def influence(tensors, weights, without_effect=()):
+    return dict(influence=tensors, weights=weights, without_effect=list(without_effect))

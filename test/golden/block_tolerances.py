@@ -206,6 +206,15 @@ TOLERANCES = {
         "tower.merger": [1.88e-7, 5.6e-7],
         "seen": [8.48e-7, 2.5e-6],
     },
+    "qwen3vl": {"text.rope": [1.35e-8, 4.1e-8], "block.language": [1.34e-7, 4.1e-7], "text": [4.95e-7, 1.5e-6]},
+    "qwen3vl_vision": {
+        "tower.patches": [2.74e-7, 8.3e-7],
+        "tower.rope": [1.92e-8, 5.8e-8],
+        "block.tower": [1.53e-7, 4.6e-7],
+        "tower.deepstack": [2.12e-7, 6.4e-7],
+        "tower.merger": [2.51e-7, 7.6e-7],
+        "seen": [5.88e-7, 1.8e-6],
+    },
     "clip_vision": {"vision.norm": [4.7e-7, 1.4e-6], "block.vision": [7.81e-8, 2.4e-7], "seen": [5.05e-7, 1.5e-6]},
     "vae": {
         "vae.resnet": [2.52e-7, 8e-7],
@@ -268,7 +277,7 @@ GPU_TOLERANCES = {
         "encoder.downsampler": [2.55e-4, 8e-4],
     },
     "vae_flux2": {"moments": [2.12e-3, 6e-3], "decoder": [5.99e-3, 1.3e-2]},
-    "vae_qwen21": {"moments": [2.12e-3, 6e-3], "decoder": [5.99e-3, 1.3e-2]},
+    "vae_qwen21": {"moments": [1.48e-3, 4.5e-3], "decoder": [1.38e-2, 3e-2]},
     "taesd": {"picture": [2.19e-4, 7e-4], "pooled picture": [7.2e-4, 2.2e-3]},
     "taehv": {"frames": [7.74e-4, 2.3e-3]},
 }

@@ -39,8 +39,8 @@ FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux":
             "chroma": chroma.influence,
             "ovis": ovis.influence,
             "krea2": krea.influence,
-            "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence, "wan": wan.influence, "sd3": sd3.influence,
-            "anima": anima.influence}
+            "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence,
+            "wan": wan.influence, "sd3": sd3.influence, "anima": anima.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding

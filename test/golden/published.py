@@ -23,10 +23,14 @@ import time
 
 import numpy as np
 import torch
-from diffusers import ChromaTransformer2DModel, Flux2Transformer2DModel, LongCatImageTransformer2DModel, OvisImageTransformer2DModel
+from diffusers import (ChromaTransformer2DModel, CosmosTransformer3DModel, Flux2Transformer2DModel, Krea2Transformer2DModel,
+                       LongCatImageTransformer2DModel, OvisImageTransformer2DModel, QwenImage21Transformer2DModel)
 from PIL import Image
 from safetensors.torch import load_file
 
+import anima.folder
+import anima.reference_tensors
+import anima.specs
 import chroma.folder
 import chroma.reference_tensors
 import chroma.specs
@@ -38,12 +42,21 @@ import flux2.reference_tensors
 import flux2.specs
 import folder as zimage_folder
 import inputs
+import krea.folder
+import krea.reference_tensors
+import krea.specs
 import longcat.folder
 import longcat.reference_tensors
 import longcat.specs
 import ovis.folder
 import ovis.reference_tensors
 import ovis.specs
+import qwen.folder
+import qwen.specs
+import qwen21.folder
+import qwen21.make
+import qwen21.reference_tensors
+import qwen21.specs
 from specs import DEFAULT_SEED
 
 TOLERANCE = 2e-5  # relative L2 of the final latents; measured: at most 1e-5
@@ -51,7 +64,7 @@ GRID = (16, 20)   # columns and rows of image tokens: 256x320
 SEED = 42
 
 VAE = dict(vae_channels=[128, 256, 512, 512], vae_groups=32, vae_layers=2)
-FILES = dict(transformer_dtype="bf16", t5_dtype="bf16", vae_dtype="bf16", cast={}, text_cast={}, transformer_shards=4,
+FILES = dict(transformer_dtype="bf16", t5_dtype="bf16", vae_dtype="bf16", adapter_dtype="bf16", cast={}, text_cast={}, transformer_shards=4,
              text_shards=1, t5_shards=1)
 # axes_dims_rope of Flux.1, LongCat-Image, Chroma and Ovis-Image
 FLUX1 = dict(heads=24, axes=[16, 56, 56], channels=16)
@@ -69,7 +82,18 @@ FAMILIES = {
     "chroma_hd": (chroma, dict(hidden=5120, t5_hidden=4096, vae_channels=VAE["vae_channels"], **FLUX1), dict(cfg=3.5, negative="ugly")),
     "ovis_image": (ovis, dict(text_hidden=2048, text_layers=2, text_ffn=256, text_head_dim=128, text_heads=2, text_kv_heads=1,
                               vae_channels=VAE["vae_channels"], **FLUX1), dict(cfg=5.0, negative="ugly")),
+    "qwen_image_21": (qwen21, dict(heads=32, axes=[16, 56, 56], layers=2, text_hidden=4096, text_heads=2, text_kv_heads=1, text_sections=[24, 20, 20],
+                                   text_layers=4, text_ffn=256, vae_base=96, decoder_base=144, vae_layers=2, channels=64),
+                      dict(cfg=3.0, negative="ugly")),
+    "krea2": (krea, dict(heads=48, key_heads=12, axes=[32, 48, 48], layers=1, ffn=16384, fusion_heads=20, fusion_key_heads=20, fusion_ffn=6912,
+                         text_hidden=2560, text_heads=2, text_kv_heads=1, text_sections=[24, 20, 20], text_ffn=256, channels=16),
+              dict(cfg=5.5, negative="ugly")),
+    "anima_base": (anima, dict(heads=16, head_dim=128, layers=2, low_rank=256, mlp_ratio=4.0, rope_scale=[1.0, 4.0, 4.0], adapter_heads=16,
+                               adapter_head_dim=64, adapter_layers=2, adapter_ratio=4.0, text_hidden=1024, text_heads=16, text_kv_heads=8,
+                               text_head_dim=128, text_layers=2, text_ffn=3072, channels=16), dict(cfg=4.0, negative="ugly")),
 }
+# Fixtures whose folders contain the components that others link to.
+OWNERS = dict(longcat_image="longcat_image_edit", qwen_image_21="qwen_image_21_ref")
 
 
 def published(name):
@@ -77,9 +101,10 @@ def published(name):
     package, sizes, _ = FAMILIES[name]
     spec = package.specs.spec(name, DEFAULT_SEED)
     form = spec.form | FILES
-    if name == "longcat_image":  # text encoder and VAE are in the folder of longcat_image_edit
-        form = package.specs.FORMS["longcat_image_edit"] | form | dict(shares=[])
-    return dataclasses.replace(spec, form=form, doubles=1, singles=1, **sizes)
+    if name in OWNERS:
+        form = package.specs.FORMS[OWNERS[name]] | form | dict(shares=[])
+    blocks = dict(doubles=1, singles=1) if hasattr(spec, "doubles") else {}
+    return dataclasses.replace(spec, form=form, **blocks, **sizes)
 
 
 def write_flux1_parts(target):
@@ -91,6 +116,19 @@ def write_flux1_parts(target):
         base, form=form, t5_hidden=4096, t5_heads=2, t5_head_dim=64, t5_layers=2, t5_ffn=256, channels=16, **VAE), target)
     for part in others:
         os.remove(os.path.join(target, part))
+
+
+def write_wan_parts(scratch):
+    """Writes Wan's VAE, and links tokenizers: parts to which the folders of Krea 2 and Anima link."""
+    target = os.path.join(scratch, "qwen_edit_plus", "model")
+    os.makedirs(target)
+    base = qwen.specs.spec("qwen_edit_plus", DEFAULT_SEED)
+    qwen.folder._vae(dataclasses.replace(base, form=base.form | FILES, vae_base=96, vae_times=[1, 2, 4, 4], vae_layers=2, channels=16),
+                     os.path.join(target, "vae"))
+    os.makedirs(os.path.join(scratch, "flux_a", "model"))
+    here = os.path.dirname(os.path.abspath(__file__))
+    for part in ("qwen_edit_plus/model/tokenizer", "flux_a/model/tokenizer_2"):
+        os.symlink(os.path.join(here, part), os.path.join(scratch, part))
 
 
 def write(name, spec, scratch, folder):
@@ -105,6 +143,8 @@ def write(name, spec, scratch, folder):
     torch.nn.Linear.reset_parameters = map_weight
     if spec.form.get("share") == "flux_a":
         write_flux1_parts(os.path.join(scratch, "flux_a", "model"))
+    if FAMILIES[name][0] in (krea, anima):
+        write_wan_parts(scratch)
     FAMILIES[name][0].folder.write(spec, folder)
     torch.set_default_dtype(torch.float32)
     torch.nn.Linear.reset_parameters = reset
@@ -135,6 +175,8 @@ def widened(linear, x):
 
 def case_of(name, spec, steps):
     package, _, wanted = FAMILIES[name]
+    if package is qwen21:  # a token is one latent pixel, and the grid counts 2x2
+        return qwen21.make.image_case(spec, 0, dict(grid=(GRID[0] // 2, GRID[1] // 2), steps=steps, seed=SEED, prompt="house") | wanted)
     case = inputs.of_tokens(spec, package.specs.TEXTS, 512, 0, dict(grid=GRID, steps=steps, seed=SEED, prompt="house", cfg=1.0, negative=None) | wanted)
     if package is flux2:  # a token is one packed latent pixel
         case |= dict(latent_width=GRID[0], latent_height=GRID[1])
@@ -145,7 +187,7 @@ def reference(name, folder, case):
     """Returns diffusers' latents [1, C, h, w] before and after the steps, picture [H, W, 3] and seconds."""
     module = FAMILIES[name][0].reference_tensors
     pipe, start = module.load(folder), time.time()
-    values = module.run_case(pipe, case) if name == "ovis_image" else module.run_case(pipe, case, {})
+    values = module.run_case(pipe, case) if name in ("ovis_image", "krea2") else module.run_case(pipe, case, {})
     return values["latent_000"], values["latent"], values["picture"].numpy(), time.time() - start
 
 
@@ -200,7 +242,8 @@ def main():
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"families, of {', '.join(FAMILIES)}")
     args = parser.parse_args()
-    for model_class in (Flux2Transformer2DModel, LongCatImageTransformer2DModel, ChromaTransformer2DModel, OvisImageTransformer2DModel):
+    for model_class in (Flux2Transformer2DModel, LongCatImageTransformer2DModel, ChromaTransformer2DModel, OvisImageTransformer2DModel,
+                        QwenImage21Transformer2DModel, Krea2Transformer2DModel, CosmosTransformer3DModel):
         keep_narrow(model_class)
     failed = []
     for name in args.names or FAMILIES:

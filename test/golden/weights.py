@@ -243,9 +243,7 @@ def _rule(name, rules):
 def _draw(name, tensor, rules, seed):
     generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
     normal = torch.randn(tensor.shape, generator=generator)
-    if name.endswith(TABLES):
-        return 0.3 * normal
-    if name.endswith(ZERO_CENTRED):
+    if name.endswith(TABLES + ZERO_CENTRED):
         return 0.3 * normal
     if "norm" in name.split(".")[-2]:
         if name.endswith("bias"):

@@ -104,7 +104,7 @@ def quiet(call):
 def run_case(pipe, case, pictures):
     config = pipe.vae.config
     references, _ = runs.run_case(pipe, case, pictures, quiet(call), lambda z: (z - config.shift_factor) * config.scaling_factor)
-    # the pipeline encodes the masked image for nothing
+    # the pipeline encodes the masked image but does not use the result
     return {name: value for name, value in references.items() if not name.endswith(".masked")}
 
 

@@ -219,7 +219,7 @@ static void read_lists(const struct block_test *t, const json_t *about, struct l
         lane->vision_spans[i] = (struct vision_span){.first = number_of(item, "first"),
                                                      .height = number_of(item, "height"),
                                                      .width = number_of(item, "width")};
-        /* a denoiser's lane has no rows */
+        /* spans of a denoiser's lane have no rows */
         const json_t *rows = json_object_get(item, "rows");
         if (rows) lane->vision_spans[i].rows = reference_of(t, rows);
     }
@@ -446,15 +446,23 @@ static struct text_reads reads_of(const json_t *about) {
                                .projected = json_is_true(json_object_get(about, "projected"))};
 }
 
-/* Reads a configuration from a file of the fixture or, if the data have an object, from the object. */
-static void read_config(const struct golden *g, const json_t *what, struct config *config, struct error *e) {
+/* Reads a configuration: "config" true: from config.json of the fixture; an object: from the object.
+ * "pictures" true: also reads the image processor's configuration. */
+static void read_config(const struct golden *g, const json_t *about, struct config *config, struct error *e) {
+    const json_t *what = json_object_get(about, "config");
     char path[GOLDEN_PATH + 32];
     snprintf(path, sizeof path, "%s/config.json", g->path);
     if (json_is_true(what)) config_read(&golden_state.sys, path, config, e);
-    if (!json_is_object(what)) return;
-    char *text = json_dumps(what, 0);
-    config_parse(&golden_state.sys, path, text, NULL, config, e);
-    free(text);
+    if (json_is_object(what)) {
+        char *text = json_dumps(what, 0);
+        config_parse(&golden_state.sys, path, text, NULL, config, e);
+        free(text);
+    }
+    if (!json_is_true(json_object_get(about, "pictures"))) return;
+    snprintf(path, sizeof path, "%s/preprocessor_config.json", g->path);
+    config->sys = &golden_state.sys;
+    config->pictures = config->sys->alloc(config->sys, LINE_HOST, sizeof *config->pictures);
+    config_read(config->sys, path, config->pictures, e);
 }
 
 static void expect_latent_format(const struct component *c, const json_t *format) {
@@ -463,13 +471,16 @@ static void expect_latent_format(const struct component *c, const json_t *format
     assert_true(*c->latent_format.shift == (float)json_number_value(json_array_get(format, 1)));
 }
 
-/* True if blocks.json lists a component of this family in this file. */
-static bool file_holds(const struct golden *g, const char *file, const struct family *family) {
+/* True if blocks.json lists a component of this family in the file and under the prefix of `place`. */
+static bool file_holds(const struct golden *g, const json_t *place, const struct family *family) {
     const json_t *about;
     size_t i;
-    json_array_foreach(json_object_get(file_of(g->fixture)->json, "components"), i,
-                       about) if (!strcmp(text_of(about, "file"), file) &&
-                                  !strcmp(text_of(about, "family"), family->name)) return true;
+    json_array_foreach(
+        json_object_get(file_of(g->fixture)->json, "components"), i,
+        about) if (!strcmp(text_of(about, "file"), text_of(place, "file")) &&
+                   json_equal(json_object_get(about, "prefix"), json_object_get(place, "prefix")) ==
+                       (json_object_get(about, "prefix") != NULL) &&
+                   !strcmp(text_of(about, "family"), family->name)) return true;
     return false;
 }
 
@@ -496,10 +507,14 @@ static void open_component(const struct golden *g, const json_t *about, struct c
     }
     snprintf(path, sizeof path, "%s/%s", g->path, text_of(about, "file"));
     safetensors_open(c->sys, path, &c->index, &e);
-    read_config(g, json_object_get(about, "config"), &config, &e);
+    c->index.prefix = text_of(about, "prefix");
+    for (int i = 0; i < c->index.n_entries && c->index.prefix; i++) /* tensors of other components */
+        c->index.entries[i].view =
+            strncmp(c->index.entries[i].name, c->index.prefix, strlen(c->index.prefix)) != 0;
+    read_config(g, about, &config, &e);
     assert_ok(&e);
     for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->files.probe(&c->index), file_holds(g, text_of(about, "file"), *f));
+        assert_int_equal((*f)->files.probe(&c->index), file_holds(g, about, *f));
     component_bind(c, &config, &e);
     assert_ok(&e);
     assert_int_equal(c->n_unknown, 0);

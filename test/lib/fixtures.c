@@ -37,6 +37,39 @@ static const struct tolerance packed_latents[] = {
     {0},
 };
 
+/* Anima: two text encoders in sequence and guidance of 3 and 4 amplify rounding; PyTorch's own error of the
+ * latent in bf16 is 5.6e-2. The VAE is Qwen-Image's. Measured under emulation. */
+static const struct tolerance chained_encoders[] = {
+    {"latent after a step", 4.26e-2, 8e-2},
+    {"decoded", 2.73e-3, 8e-3},
+    {"decoded, free-running", 7.06e-2, 1.5e-1},
+    {"picture, worst", 3, 14},
+    {"free image, worst", 55, 110},
+    {"free image, share", 7.53e-1, 9.5e-1},
+    {0},
+};
+
+/* Krea 2: guidance of 5.5 amplifies rounding; PyTorch's own error of the latent in bf16 is 1.41e-1. The VAE
+ * is Qwen-Image's (few_channels). Measured under emulation. */
+static const struct tolerance tolerances_krea2[] = {
+    {"latent after a step", 4.63e-2, 1e-1},
+    {"decoded", 4.95e-3, 1.5e-2},
+    {"decoded, free-running", 1.37e-1, 2.8e-1},
+    {"picture, worst", 8, 20},
+    {"free image, worst", 119, 200},
+    {"free image, share", 8.32e-1, 9.5e-1},
+    {0},
+};
+
+/* Qwen-Image 2.1 with guidance of 4, where PyTorch's own error of the latent in bf16 is 4.67e-2. Measured
+ * under emulation. */
+static const struct tolerance tolerances_qwen_image_21[] = {
+    {"latent after a step", 4.46e-2, 9e-2},
+    {"free image, worst", 22, 44},
+    {"free image, share", 6.56e-1, 9e-1},
+    {0},
+};
+
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
 
 static const struct stored zimage_gguf = {
@@ -100,6 +133,18 @@ static const struct stored qwen_gguf = {
                                          .llm_vision = "text_encoders/mmproj.gguf",
                                          .vae = "vae"}};
 
+static const struct stored qwen21_gguf = {
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/qwen-image-2.1.gguf",
+                                         .llm = "text_encoders/qwen3vl.gguf",
+                                         .llm_vision = "text_encoders/mmproj.gguf",
+                                         .vae = "vae"}};
+static const struct stored qwen21_comfy = {
+    .flags = &(const struct model_paths){.diffusion_model =
+                                             "diffusion_models/qwen_image_2.1_int8_convrot.safetensors",
+                                         .llm = "text_encoders/qwen3vl_8b_int8_convrot.safetensors",
+                                         .vae = "vae/qwen_image_2.1_vae_bf16.safetensors",
+                                         .tokenizer = "processor"}};
+
 static const struct stored wan_gguf = {
     .flags = &(const struct model_paths){
         .diffusion_model = "diffusion_models/wan.gguf", .t5xxl = "text_encoders/umt5.gguf", .vae = "vae"}};
@@ -121,8 +166,8 @@ const struct fixture fixtures[] = {
     {PIPELINE("longcat_image_edit"), .gate = &gate_longcat_image_edit},
     {PIPELINE("chroma_hd"), .gate = &gate_chroma},
     {PIPELINE("ovis_image"), .gate = &gate_ovis_image},
-    {PIPELINE("krea2"), .gpu_tolerances = few_channels, .gate = &gate_krea2},
-    {PIPELINE("krea2_turbo"), .gpu_tolerances = few_channels, .gate = &gate_krea2_turbo},
+    {PIPELINE("krea2"), .gpu_tolerances = tolerances_krea2, .gate = &gate_krea2},
+    {PIPELINE("krea2_turbo"), .gpu_tolerances = tolerances_krea2, .gate = &gate_krea2_turbo},
     {PIPELINE("sd1"), .gate = &gate_sd1},
     {PIPELINE("sd2"), .gate = &gate_sd2},
     {PIPELINE("sdxl"), .gate = &gate_sdxl},
@@ -131,9 +176,9 @@ const struct fixture fixtures[] = {
     {PIPELINE("qwen_image"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image},
     {PIPELINE("qwen_edit"), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit},
     {PIPELINE("qwen_edit_plus"), .gpu_tolerances = few_channels, .gate = &gate_qwen_edit_plus},
-    {PIPELINE("qwen_image_21"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image_21},
-    {PIPELINE("qwen_image_21_ref"), .gpu_tolerances = few_channels, .gate = &gate_qwen_image_21_ref},
-    {PIPELINE("qwen_image_21_distilled"), .gpu_tolerances = few_channels},
+    {PIPELINE("qwen_image_21"), .gpu_tolerances = tolerances_qwen_image_21, .gate = &gate_qwen_image_21},
+    {PIPELINE("qwen_image_21_ref"), .gate = &gate_qwen_image_21_ref},
+    {PIPELINE("qwen_image_21_distilled")},
     {PIPELINE("wan_i2v"), .gate = &gate_wan_i2v},
     {PIPELINE("wan21"), .gate = &gate_wan21},
     {PIPELINE("wan_ti2v"), .gate = &gate_wan_ti2v},
@@ -144,7 +189,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("sd3_medium"), .gpu_tolerances = large_latents, .gate = &gate_sd3_medium},
     {PIPELINE("sd35_medium"), .gate = &gate_sd35_medium},
     {PIPELINE("sd35_large"), .gate = &gate_sd35_large},
-    {PIPELINE("anima_base"), .gpu_tolerances = few_channels, .gate = &gate_anima},
+    {PIPELINE("anima_base"), .gpu_tolerances = chained_encoders, .gate = &gate_anima},
     {.name = "zimage_wide", .model = wide_checkpoint, .gate = &gate_zimage_wide},
     {.name = "flux_wide", .model = wide_flux_checkpoint, .gate = &gate_flux_wide},
     {.name = "flux_published", .model = published_flux_checkpoint},
@@ -170,10 +215,13 @@ const struct fixture fixtures[] = {
     {.name = "padded/mistral", COMPONENTS},
     {.name = "padded/qwen25vl", COMPONENTS},
     {.name = "padded/t5", COMPONENTS},
+    {.name = "qwen3vl/tiny", COMPONENTS},
     {.name = "stored/zimage_gguf", .stored = &zimage_gguf},
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},
     {.name = "stored/zimage_convrot", .stored = &zimage_convrot},
     {.name = "stored/qwen_gguf", .stored = &qwen_gguf},
+    {.name = "stored/qwen21_gguf", .stored = &qwen21_gguf},
+    {.name = "stored/qwen21_comfy", .stored = &qwen21_comfy},
     {.name = "stored/wan_gguf", .stored = &wan_gguf},
     {.name = "stored/flux_gguf", .stored = &flux_gguf},
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
@@ -189,6 +237,7 @@ const struct fixture fixtures[] = {
     {.name = "adapters/lycoris", .has_adapters = true},
     {.name = "adapters/sd1", .has_adapters = true},
     {.name = "adapters/qwen_image", .has_adapters = true},
+    {.name = "adapters/qwen21", .has_adapters = true},
     {.name = "adapters/wan22", .has_adapters = true},
     {.name = "adapters/sd35", .has_adapters = true},
     {.name = "adapters/sd3_medium", .has_adapters = true},

@@ -28,9 +28,13 @@ char *case_tensor(const json_t *c, const char *tail, char *out) {
 static void collect_image(void *user, const struct sluice_image *image) {
     struct album *album = user;
     assert_true(image->index * image->frames + image->frame == album->n && album->n < IMAGES_MAX);
-    album->bytes = (size_t)image->width * (size_t)image->height * 3;
-    album->rgb[album->n] = test_memory(album->bytes);
-    memcpy(album->rgb[album->n++], image->rgb, album->bytes);
+    size_t pixels = (size_t)image->width * (size_t)image->height, channels = image->alpha ? 4 : 3;
+    album->bytes = pixels * channels;
+    uint8_t *to = album->pixels[album->n++] = test_memory(album->bytes);
+    for (size_t i = 0; i < pixels; i++) {
+        memcpy(to + i * channels, image->rgb + 3 * i, 3);
+        if (image->alpha) to[i * channels + 3] = image->alpha[i];
+    }
 }
 
 void assert_public(int code, const struct sluice_error *error) {
@@ -97,15 +101,25 @@ struct tensor read_decoded(struct public_run *p, int frames) {
     return all;
 }
 
-/* Returns the input image "caseN.TAIL", or NULL. */
+/* Returns the input image "caseN.TAIL", [H, W, 3] or with alpha [H, W, 4]; NULL: the case has none. */
 static const struct sluice_picture *picture_of(const struct golden *g, const json_t *c, const char *tail) {
     char full[NAME];
     case_tensor(c, tail, full);
     if (!has_golden(g, full)) return NULL;
-    struct tensor rgb = golden(g, full);
+    struct tensor all = golden(g, full);
+    size_t pixels = (size_t)all.dim[0] * (size_t)all.dim[1], channels = (size_t)all.dim[2];
     struct sluice_picture *picture = test_memory(sizeof *picture);
-    *picture = (struct sluice_picture){
-        .struct_size = sizeof *picture, .width = rgb.dim[1], .height = rgb.dim[0], .rgb = rgb.data};
+    uint8_t *rgb = test_memory(3 * pixels), *alpha = channels > 3 ? test_memory(pixels) : NULL;
+    for (size_t i = 0; i < pixels; i++) {
+        const uint8_t *from = (const uint8_t *)all.data + i * channels;
+        memcpy(rgb + 3 * i, from, 3);
+        if (alpha) alpha[i] = from[3];
+    }
+    *picture = (struct sluice_picture){.struct_size = sizeof *picture,
+                                       .width = all.dim[1],
+                                       .height = all.dim[0],
+                                       .rgb = rgb,
+                                       .alpha = alpha};
     return picture;
 }
 

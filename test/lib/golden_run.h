@@ -15,10 +15,11 @@ bool is_image(const json_t *c);
 /* Writes the name of a case's tensor, such as "case3.hidden.cond", to out[NAME]. */
 char *case_tensor(const json_t *c, const char *tail, char *out);
 
-/* Decoded images, or the frames of all decoded videos, in the order in which the run delivers them. */
+/* Decoded images, or the frames of all decoded videos, in the order in which the run delivers them: packed
+ * RGB, or RGBA from a model with alpha. */
 struct album {
     int n;
-    uint8_t *rgb[IMAGES_MAX];
+    uint8_t *pixels[IMAGES_MAX];
     size_t bytes;
 };
 

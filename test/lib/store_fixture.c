@@ -252,7 +252,8 @@ const unsigned char *source_contents(const struct byte_source *source, uint64_t 
     return store_fixture.files.contents[source - store_fixture.files.index.sources] + at;
 }
 
-void check_packed(const struct block *block, const struct packed_place *place, uint64_t from, uint64_t to) {
+void check_packed_bytes(const struct block *block, const struct packed_place *place, uint64_t from,
+                        uint64_t to) {
     for (int i = 0; i < block->n_segments; i++) {
         const struct packed_segment *g = &block->segments[i];
         uint64_t first = g->packed_offset > from ? g->packed_offset : from,
@@ -294,7 +295,7 @@ static enum status use_packed(struct store *store, int visit, const struct packe
         if (store_await(store, visit, to, e) != OK) break;
         if (to > done) checker_use(block, place, done = to);
         if (fault_sys.delay_us && !below(8)) usleep((useconds_t)below(200));
-        check_packed(block, place, 0, to);
+        check_packed_bytes(block, place, 0, to);
     }
     checker_use(block, place, 0);
     return e->code;

@@ -74,7 +74,8 @@ int drive(struct store *store, int stop, struct error *e);
 /* Returns the file contents of the source, from byte `at` on. */
 const unsigned char *source_contents(const struct byte_source *source, uint64_t at);
 /* Checks bytes [from, to) of the packed block against the files' contents. */
-void check_packed(const struct block *block, const struct packed_place *place, uint64_t from, uint64_t to);
+void check_packed_bytes(const struct block *block, const struct packed_place *place, uint64_t from,
+                        uint64_t to);
 
 /* Runs all visits and checks reads, counters and pages. */
 void run_whole(bool second_run);

@@ -99,6 +99,9 @@ static const struct index_entry *find_tensor(const struct tensor_index *index, c
         snprintf(prefixed, sizeof prefixed, "%s%s", prefixes[i], name);
         entry = index_find(index, prefixed);
     }
+    /* influence.txt has prefixes that the engine's tensor names omit ("model.language_model.") */
+    for (const char *rest = strchr(name, '.'); rest && !entry; rest = strchr(rest, '.'))
+        entry = index_find(index, ++rest);
     if (!entry) fail_msg("the model has no tensor %s", name);
     return entry;
 }
@@ -139,6 +142,7 @@ static enum result result_of(const struct influence_run *state, const char *name
 static size_t slot_name_offset(const struct slot *slot, const char *name) {
     size_t folder = strlen(slot->folder) + 1, prefix = slot->prefix ? strlen(slot->prefix) : 0;
     if (strncmp(name, slot->folder, folder - 1) || name[folder - 1] != '.') return 0;
+    if (prefix && !strncmp(name + folder, "model.", 6)) folder += 6;
     return prefix && strncmp(name + folder, slot->prefix, prefix) ? 0 : folder + prefix;
 }
 

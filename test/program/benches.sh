@@ -256,7 +256,7 @@ expect 0 "bench block --predict --json" bench block --device cuda --predict 3060
 tr -d ' \n' <../out >../flat
 check "JSON document" has ../flat '^{"version":1,"rows":\[{"family":"zimage".*}\],"card":"3060","precision":"bf16"}$'
 check "all keys" has ../flat '{"family":"zimage","block":"layer","tokens":4128,"op":"attention","class":"attention","calls":1,"flops":261740298240,"bytes":[0-9]*,"seconds":[0-9.e-]*,'
-for family in zimage flux unet qwen_image qwen3 mistral qwen25vl qwen25vl_vision clip t5 vae_kl vae_kl_encoder vae_wan vae_wan_encoder; do
+for family in zimage flux unet qwen_image qwen3 mistral qwen25vl qwen25vl_vision qwen3vl qwen3vl_vision clip t5 vae_kl vae_kl_encoder vae_wan vae_wan_encoder; do
     check "$family" has ../flat "{\"family\":\"$family\",\"block\""
 done
 for class in product attention conv pass; do check "$class" has ../flat "\"class\":\"$class\""; done

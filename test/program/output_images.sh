@@ -55,6 +55,24 @@ expect 2 "WebP above its size limit" generate -m "$model" -W 16384 -H 16 -p x -o
 check "message" has ../err '^sluice: .*large.webp.*found 16384x16.*16383'
 rm -f ./*
 
+# ---- a model with alpha: PNG and WebP keep it, JPEG lies over white ----
+alpha="$model/../../qwen_image_21/model"
+expect 0 "PNG with alpha" generate -m "$alpha" -W 64 -H 32 --steps 1 -p x -o a.png
+pixels=$(hash_of)
+check "RGBA" [ "$(od -An -tu1 -j25 -N1 a.png | tr -d ' ')" = 6 ]
+expect 0 "PNG with alpha as input image" generate -m "$alpha" --steps 2 -p x -i a.png --strength 0.5 -o b.png
+check "no note" lacks ../err transparency
+check "RGBA" [ "$(od -An -tu1 -j25 -N1 b.png | tr -d ' ')" = 6 ]
+expect 0 "WebP with alpha" generate -m "$alpha" -W 64 -H 32 --steps 1 -p x -o a.webp
+check "same pixels" [ "$(hash_of)" = "$pixels" ]
+check "EXIF text" has a.webp UNICODE
+check "chunk of alpha" has a.webp ALPH
+expect 0 "JPEG without alpha" generate -m "$alpha" -W 64 -H 32 --steps 1 -p x -o a.jpg
+check "warning" has ../err '^warning: a.jpg: JPEG has no transparency, so the image is laid over white$'
+draw 0 "model without alpha reads one with it" -p x -i a.png --strength 0.5 -o c.png
+check "note" has ../err '^a.png: transparency is ignored$'
+rm -f ./*
+
 # ---- the smallest budget that the error names is enough ----
 for extension in jpg webp; do
     draw 4 "$extension, budget too small" -p x -o a.$extension --max-ram 8M

@@ -42,6 +42,13 @@ check "predicted time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'
 expect 0 "plan for a card, --max-ram above this machine's memory" plan --family zimage --device cuda:4060 --max-vram 8G --max-ram 900T --json
 check "budget as requested" has ../out '"ram_bytes": *989560464998400'
 expect 0 "--max-ram above this machine's memory" plan --family zimage --max-ram 900T
+expect 0 "little memory" plan --family qwen_image_21 --device cuda:4090 --max-vram 1.6G --max-ram 4G --json
+check "the prefix is recomputed" has ../out '"prefix": "recomputed"'
+expect 0 "much memory" plan --family qwen_image_21 --device cuda:4090 --max-vram 20G --max-ram 4G --json
+check "the prefix is kept" has ../out '"prefix": "kept"'
+sed 's/"prefix": "kept"/"prefix": "thrown away"/' <../out >../plan.json
+expect 3 "a plan with another word" plan --family qwen_image_21 --device cuda:4090 --max-vram 20G --max-ram 4G --plan ../plan.json
+check "names the words" has ../err '"prefix" is neither "kept" nor "recomputed"'
 
 # ---- same plan as for a generated checkpoint ----
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400

@@ -2,6 +2,7 @@
  * files, and each flag: a request with the flag (and the inputs that the model requires) is accepted if and
  * only if the flag is listed. */
 #include "test/lib/rig.h"
+#include "test/lib/tables.h"
 
 enum { SIDE = 256, N_CONTROL = 5 };
 
@@ -120,6 +121,7 @@ int main(void) {
     char *text = NULL;
     size_t i;
     json_t *family;
+    tables_use_published_areas();
     if (!check(!sluice_families(&text, &error), "%s", error.what)) return finish();
     json_t *root = json_loads(text, 0, NULL);
     json_array_foreach(json_object_get(root, "families"), i, family) {

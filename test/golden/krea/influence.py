@@ -15,7 +15,7 @@ STEPS = 2  # number of steps that are repeated; case 0 has more
 def unused(pipe):
     last = len(pipe.text_encoder.language_model.layers) - 1
     return [(r"^text_encoder\.visual\.", "prompts have no images"),
-            (rf"^text_encoder\.language_model\.(layers\.{last}\.|norm\.)", "the last hidden state is an earlier layer's output")]
+            (rf"^text_encoder\.language_model\.(layers\.{last}\.|norm\.)", "the pipeline reads hidden states of earlier layers only")]
 
 
 class Probe:

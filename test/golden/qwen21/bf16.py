@@ -46,8 +46,8 @@ def pictures_of(known, index):
 
 
 def forced(pipe, known, case, values, cache=None):
-    """Runs the whole transformer while modules take given inputs; returns their outputs. values: {name: (module, input)}; cache:
-    takes the prefix's keys and values"""
+    """Runs the whole transformer with some modules' inputs replaced; returns all recorded tensors. values: {name: (module,
+    input)}; cache: receives the prefix's keys and values."""
     latents = [*reference.reference_latents(case, reference.of_case(known, 0)), known[f"case0.{reference.LATER}"]]
     hooks = []
     for module, value in values.values():

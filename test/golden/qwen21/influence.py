@@ -12,7 +12,6 @@ MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoder 
            "(vae.decoder) or of the first reference's latent (vae.encoder) when the tensor is zero.")
 
 STEPS = 2  # number of steps that are repeated; case 0 has more
-KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels it"
 
 
 def unused(_pipe):

@@ -1,8 +1,9 @@
 """Generates the Qwen-Image-2.1 fixtures, for ../make.py.
 
-Each NAME/ has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors.  qwen_image_21 and
-qwen_image_21_distilled, which has no block reference tensors, link to all components of qwen_image_21_ref.  A token is one latent pixel, in raster order; the sequence
-is the prompt with its images' tokens, then the drawn image.  References are resized to the small area of specs.py.
+Each NAME/ has Flux.1's layout (../flux/make.py): model/, expect.json, reference.safetensors.  The models of qwen_image_21 and
+qwen_image_21_distilled link to all components of qwen_image_21_ref; qwen_image_21_distilled has no block reference tensors.
+A token is one latent pixel, in raster order; the sequence is the prompt with its images' tokens, then the generated image.
+References are resized to the small area of specs.py.
 Case k's reference tensors have the prefix "case{k}.":
   ids.cond                   i32, including the template and an image's repeated pad tokens; .uncond likewise
   hidden.cond                [T, hidden]: result of encode_prompt: without the template's first tokens; .uncond likewise
@@ -15,17 +16,17 @@ Case k's reference tensors have the prefix "case{k}.":
                              clamped; picture has an alpha channel
 Cases of kind "text" have ids; the first two also hidden states.
 
-Block reference tensors, from one forward at case 0's step 1 (in: latent_001, hidden.cond; batch of one). prefix: tokens
-before the drawn image's
+Block reference tensors, from one forward at case 0's step 1 (in: latent_001, hidden.cond; batch of one). prefix: number of
+tokens before the generated image's
   block.t block.temb block.modulation   timestep / 1000; [2, dim], [2, 4 dim]: row 0 of the timestep, row 1 of timestep 0;
                              modulation: scale, tanh(gate), scale, tanh(gate)
   block.final_scale          [1, dim]
   block.sequence             [1, tokens, dim]: the first block's input
   block.layer.{in,out}       [1, tokens, dim] of the block named in expect.json; .keys .values [prefix, dim]: after norm and rope
-  block.last.{in,out}        of the last block; out: the drawn image's rows only, as used later
-  block.final.{in,out}  block.final_small.{in,out}   drawn rows before the last norm, and velocity
+  block.last.{in,out}        of the last block; out: the generated image's rows only; the others have no reader
+  block.final.{in,out}  block.final_small.{in,out}   generated rows before the last norm, and velocity
   block.velocity             like block.final.out, [1, tokens, C]
-  embed.image.{in,out}       latent pixels of references, then of the drawn image;  embed.text.{in,out}: all rows of hidden.cond
+  embed.image.{in,out}       latent pixels of references, then of the generated image;  embed.text.{in,out}: all rows of hidden.cond
   rope rope.ids              [tokens, head_dim / 2, 2] cos and sin; i32 [tokens, 3] frame, row, column
   text.embedding             [T, text hidden]: embedded ids.cond, before the images' rows replace those of pad tokens
 The towers' blocks are tested in ../qwen3vl, the VAE's in ../vae_qwen21.

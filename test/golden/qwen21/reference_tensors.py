@@ -114,25 +114,25 @@ def reference_latents(case, known):
     return [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
 
 
-def slots(pipe, ids, drawn):
-    """Returns img_mask: true at the prompt's image tokens and at as many further slots as the drawn image has."""
+def image_mask(pipe, ids, drawn):
+    """Returns img_mask [1, T]: true at the prompt's image tokens, then one true per 2x2 latent pixels of the generated image."""
     pads = ids[pipe._drop_idx:] == pipe._img_token_id
     return torch.cat([pads, torch.ones(drawn // 4, dtype=torch.bool)])[None]
 
 
 @torch.no_grad()
 def velocity_of(pipe, latents, t, hidden, ids, cache=None):
-    """Returns the velocity of all tokens; the drawn latent is the last one. t: timestep / 1000 in f32."""
+    """Returns the velocity of all tokens; the generated image's latent is the last one. t: timestep / 1000 in f32."""
     dtype = pipe.transformer.dtype
     with exactly(pipe.transformer, torch.cat([t, t * 0])):
         return pipe.transformer(
             hidden_states=packed(latents).to(dtype), timestep=t, encoder_hidden_states=hidden[None].to(dtype), img_shapes=shapes(latents),
-            img_mask=slots(pipe, ids, latents[-1][0, 0].numel()), kv_cache=cache, kv_cache_mode="extract" if cache else None, return_dict=False)[0]
+            img_mask=image_mask(pipe, ids, latents[-1][0, 0].numel()), kv_cache=cache, kv_cache_mode="extract" if cache else None, return_dict=False)[0]
 
 
 @torch.no_grad()
 def denoise(pipe, case, known, texts, image=0, steps=None):
-    """The pipeline's denoising loop from the reference tensors' start, without kept keys; texts: (hidden states, ids) for
+    """The pipeline's denoising loop from the reference tensors' start, without the cache of keys and values. texts: (hidden states, ids) for
     each lane. Latents between steps and timesteps are f32 (f64) whatever the transformer's dtype."""
     wide = torch.float64 if pipe.transformer.dtype == torch.float64 else torch.float32
     references, sigmas, latent = reference_latents(case, known), known["sigmas"], known["latent_000"][image:image + 1].to(wide)
@@ -160,7 +160,7 @@ def positions(pipe, ids, latents):
 
 @torch.no_grad()
 def block_references(pipe, case, references):
-    """Records two blocks in a complete forward pass, after case 0's first step."""
+    """Records the last two blocks in a complete forward pass, after case 0's first step."""
     model, known = pipe.transformer, of_case(references, 0)
     latents = [*reference_latents(case, known), known[LATER]]
     ids, t = known["ids.cond"], known["timesteps"][1:2] / 1000

@@ -7,217 +7,18 @@
  *
  * Invariants: a device gets only checked calls and checks nothing again. A wrapper reads tensor descriptors,
  * never elements (the dry device has none). After an error no operator runs. */
-#include "kernels/ops.h"
+#include "kernels/ops_check.h"
 
-#include <stdio.h>
 #include <string.h>
-
-/* Element types that an operator accepts for one of its tensors. */
-enum elements { F32, OPERANDS, F64, U8, WEIGHTS };
-
-static bool elements_are(const struct context *x, enum dtype dtype, enum elements elements) {
-    switch (elements) {
-    case F32:
-        return dtype == DTYPE_F32;
-    case OPERANDS:
-        return dtype == DTYPE_F32 || dtype == x->device->operands.in[x->precision];
-    case F64:
-        return dtype == DTYPE_F64;
-    case U8:
-        return dtype == DTYPE_U8;
-    case WEIGHTS:
-        return dtype_is_weight(dtype);
-    }
-    return false;
-}
-
-/* State of the checks of one operator call. The first failed check sets the context's error; later checks do
- * nothing. */
-struct check {
-    struct context *x;
-    enum op_kind kind;
-    bool ok;
-};
-
-static struct check check_begin(struct context *x, enum op_kind kind) {
-    return (struct check){x, kind, x->error->code == OK};
-}
-
-static void format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
-    int n = snprintf(out, out_bytes, "%s [", dtype_name(t->dtype));
-    for (int i = 0; i < t->rank; i++)
-        n += snprintf(out + n, out_bytes - (size_t)n, "%s%d", i ? ", " : "", (int)t->dim[i]);
-    snprintf(out + n, out_bytes - (size_t)n, "], %lld bytes a row", (long long)t->row_bytes);
-}
-
-static void check_fail(struct check *c, const char *what, const struct tensor *found, const char *expected) {
-    char shape[140];
-    format_tensor(found, shape, sizeof shape);
-    error_set(c->x->error, INTERNAL, "operator %s: invalid %s" FOUND "%s" EXPECTED "%s", op_name(c->kind),
-              what, shape, expected);
-    c->ok = false;
-}
-
-/* Checks a tensor descriptor: valid rank, positive dimensions. Quantisation blocks must fill each row, or
- * cross rows and fill the whole tensor. Types with separate scales or rotation cannot cross rows. */
-static bool is_valid_tensor(const struct tensor *t) {
-    int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
-    if (t->rank > TENSOR_RANK_MAX || !values) return false;
-    for (int i = 0; i < t->rank; i++)
-        if (t->dim[i] < 1) return false;
-    bool grouped = t->scales || dtype_is_rotated(t->dtype);
-    if (tensor_runs_on(t)) return !grouped && tensor_packed(t) && tensor_elements(t) % values == 0;
-    return t->row_bytes % bytes == 0 && t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
-}
-
-/* Checks a tensor's element type, rank and dimensions; dimension -1: any size. */
-static void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
-                             enum elements elements, int rank, const int64_t *dim) {
-    enum { EIGHT = 8 };
-    if (!c->ok) return;
-    bool fits = t->rank == rank && elements_are(c->x, t->dtype, elements) && is_valid_tensor(t);
-    /* Quantisation blocks may cross row boundaries only in a few operators: products read eight values of a
-     * row at a time. */
-    if (fits && tensor_runs_on(t))
-        fits = c->kind == OP_LINEAR || c->kind == OP_LINEAR_FEW
-                   ? tensor_columns(t) % EIGHT == 0
-                   : c->kind == OP_CONV2D || c->kind == OP_RELATIVE_BIAS;
-    for (int i = 0; fits && i < rank; i++) fits = dim[i] < 0 || t->dim[i] == dim[i];
-    if (fits) return;
-    char expected[140];
-    static const char *const words[] = {[F32] = "F32",
-                                        [OPERANDS] = "F32 or the device's operand type",
-                                        [F64] = "F64",
-                                        [U8] = "U8",
-                                        [WEIGHTS] = "any weight type"};
-    int n = snprintf(expected, sizeof expected, "%s [", words[elements]);
-    for (int i = 0; i < rank; i++)
-        n += snprintf(expected + n, sizeof expected - (size_t)n, dim[i] < 0 ? "%sany" : "%s%lld",
-                      i ? ", " : "", (long long)dim[i]);
-    snprintf(expected + n, sizeof expected - (size_t)n, "]");
-    check_fail(c, what, t, expected);
-}
-
-#define DIMS(...)                                                                                            \
-    (const int64_t[]) {                                                                                      \
-        __VA_ARGS__                                                                                          \
-    }
-
-static void check_packed(struct check *c, const char *what, const struct tensor *t) {
-    if (c->ok && !tensor_packed(t)) check_fail(c, what, t, "rows without gaps");
-}
-
-static void check_true(struct check *c, bool fits, const char *what, const struct tensor *t,
-                       const char *expected) {
-    if (c->ok && !fits) check_fail(c, what, t, expected);
-}
-
-/* Checks a vector of n values (-1: any number) of any weight type. */
-static void check_vector(struct check *c, const char *what, const struct tensor *t, int64_t n,
-                         bool optional) {
-    if (optional && t->rank == 0) return;
-    ops_check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
-}
-
-/* Checks an f32 tensor that must have the dimensions of another tensor. */
-static void check_like(struct check *c, const char *what, const struct tensor *t,
-                       const struct tensor *other) {
-    int64_t dim[TENSOR_RANK_MAX];
-    for (int i = 0; i < other->rank; i++) dim[i] = other->dim[i];
-    ops_check_tensor(c, what, t, F32, other->rank, dim);
-}
-
-/* Returns the address after the last value of a tensor's last row. */
-static uintptr_t end_of(const struct tensor *t) {
-    int64_t last = (tensor_rows(t) - 1) * t->row_bytes;
-    return (uintptr_t)t->data + (uintptr_t)(last + dtype_bytes(t->dtype, tensor_columns(t)));
-}
-
-/* True if two tensors share no byte between their first and last rows, or one of the tensors has no address
- * yet. */
-static bool no_overlap(const struct tensor *a, const struct tensor *b) {
-    return !a->data || !b->data || end_of(a) <= (uintptr_t)b->data || end_of(b) <= (uintptr_t)a->data;
-}
-
-enum { OPERAND_ALIGN = 16 }; /* alignment of operand rows, in bytes */
-
-/* Checks an operand of a product or of attention: f32, or the type that the device rounds operands to, at a
- * multiple of 16 bytes. */
-static void check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
-    ops_check_tensor(c, what, t, OPERANDS, 2, dim);
-    check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % OPERAND_ALIGN == 0, what, t,
-               "F32, or an address that is a multiple of 16");
-}
-
-/* Checks a result with the dimensions of `in`: f32, or the type that the device rounds operands to. */
-static void check_result(struct check *c, const struct tensor *out, const struct tensor *in) {
-    int64_t dim[TENSOR_RANK_MAX];
-    for (int i = 0; i < in->rank; i++) dim[i] = in->dim[i];
-    ops_check_tensor(c, "out", out, OPERANDS, in->rank, dim);
-}
-
-/* Checks that an aliased result has its input's type: other element sizes would overwrite unread values. */
-static void check_in_place(struct check *c, const struct tensor *out, const struct tensor *in) {
-    check_true(c, !in->rank || out->dtype == in->dtype || no_overlap(out, in), "out", out,
-               "the type of the tensor that it overwrites");
-}
-
-static void ops_check_rows(struct check *c, const char *what, const struct tensor *t) {
-    check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && is_valid_tensor(t), what, t,
-               "F32 rows, rank at least 1");
-}
-
-/* Rejects a weight with adapters in operators that would ignore the adapters. */
-static void check_unadapted(struct check *c, const struct op *op) {
-    const struct tensor *list[OP_OPERANDS_MAX];
-    int n = c->ok ? op_operands(op, list) : 0;
-    for (int i = 0; i < n; i++) {
-        if (!list[i]->adapters || (op->kind == OP_LINEAR && list[i] == &op->in[1])) continue;
-        if (!tensor_adapter_ranks(list[i])) continue;
-        check_fail(c, "weight with adapters", list[i], "a weight of linear, linear_few or conv2d");
-        c->x->error->code = UNSUPPORTED;
-        return;
-    }
-}
-
-/* Waits for the operands (await), runs the operator on the device, and counts its FLOPs. */
-static void ops_dispatch(struct check *c, const struct op *op) {
-    struct context *x = c->x;
-    check_unadapted(c, op);
-    if (!c->ok || (x->tick && !x->tick(x->tick_user))) return;
-    struct op_cost cost = {0};
-    x->device->cost(x->device, op, &cost);
-    if (cost.workspace_bytes > x->workspace_bytes) {
-        error_set(x->error, INTERNAL,
-                  "operator %s: the workspace is too small" FOUND "%llu bytes" EXPECTED "%llu bytes",
-                  op_name(op->kind), (unsigned long long)x->workspace_bytes,
-                  (unsigned long long)cost.workspace_bytes);
-        return;
-    }
-    const struct tensor *list[OP_OPERANDS_MAX];
-    int n = x->await ? op_operands(op, list) : 0;
-    for (int i = 0; i < n; i++)
-        if (list[i]->rank && !x->await(x->await_user, list[i])) return;
-    const struct low_rank *adapters = op->down_product.rank ? op->in[1].adapters : NULL;
-    for (const struct low_rank *a = x->await ? adapters : NULL; a; a = a->next)
-        if (!x->await(x->await_user, &a->up)) return;
-    if (x->device->run(x->device, op, x->workspace, x->error) != OK) return;
-    x->flops += op_flops(op);
-    /* FLOPs of adapters inside this operator; adapters that run as separate operators count there. */
-    if (op->kind == OP_LINEAR && op->skinny)
-        x->adapter_flops += op_flops(op);
-    else if (op->kind == OP_LINEAR && op->down_product.rank)
-        x->adapter_flops += 2 * (double)tensor_elements(&op->out) * op->down_product.dim[1];
-}
 
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim) {
     struct tensor t = tensor_make(NULL, dtype, rank, dim);
     if (x->error->code != OK) return t;
-    bool ok = is_valid_tensor(&t);
+    bool ok = ops_tensor_valid(&t);
     if (ok) t = arena_tensor(x->scratch, dtype, rank, dim, &ok);
     if (ok) return t;
     char shape[140];
-    format_tensor(&t, shape, sizeof shape);
+    ops_format_tensor(&t, shape, sizeof shape);
     error_set(x->error, INTERNAL,
               "scratch memory of the visit is too small" FOUND "%llu of %llu bytes used" EXPECTED
               "space for %s",
@@ -242,8 +43,8 @@ struct tensor context_unrounded(struct context *x, struct tensor operand) {
 
 static void check_epilogue(struct check *c, const struct tensor *out, const struct tensor *bias,
                            const struct tensor *residual) {
-    check_vector(c, "bias", bias, tensor_columns(out), true);
-    if (residual->rank) check_like(c, "residual", residual, out);
+    ops_check_vector(c, "bias", bias, tensor_columns(out), true);
+    if (residual->rank) ops_check_like(c, "residual", residual, out);
 }
 
 /* Checks that adapters' factors fit the weight and have no adapters of their own. Adapters of a convolution
@@ -252,13 +53,13 @@ static void check_adapters(struct check *c, const struct tensor *weight) {
     int32_t n = weight->dim[0];
     for (const struct low_rank *a = c->ok ? weight->adapters : NULL; a; a = a->next) {
         ops_check_tensor(c, "adapter's up", &a->up, WEIGHTS, 2, DIMS(-1, a->down.dim[0]));
-        check_packed(c, "adapter's up", &a->up);
-        check_true(c, a->down.rank >= 2 && !a->down.adapters && tensor_packed(&a->down), "adapter's down",
-                   &a->down, "a matrix without gaps");
-        check_true(c, tensor_elements(&a->down) / a->down.dim[0] * n == tensor_elements(weight),
-                   "adapter's down", &a->down, "as many values per row as the weight");
-        check_true(c, c->kind != OP_CONV2D || (a->up.dim[0] == n && a->row == weight->adapter_row),
-                   "adapter's up", &a->up, "all outputs of a convolution");
+        ops_check_packed(c, "adapter's up", &a->up);
+        ops_check_true(c, a->down.rank >= 2 && !a->down.adapters && tensor_packed(&a->down), "adapter's down",
+                       &a->down, "a matrix without gaps");
+        ops_check_true(c, tensor_elements(&a->down) / a->down.dim[0] * n == tensor_elements(weight),
+                       "adapter's down", &a->down, "as many values per row as the weight");
+        ops_check_true(c, c->kind != OP_CONV2D || (a->up.dim[0] == n && a->row == weight->adapter_row),
+                       "adapter's up", &a->up, "all outputs of a convolution");
     }
 }
 
@@ -273,14 +74,14 @@ static struct tensor down_of(const struct low_rank *adapter, const struct tensor
 /* Implements op_linear. skinny: few outputs, so a device may split the rows among threads. */
 static void ops_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                        struct epilogue e, bool skinny) {
-    struct check c = check_begin(x, OP_LINEAR);
-    check_operand(&c, "in", &in, DIMS(-1, -1));
+    struct check c = ops_check_begin(x, OP_LINEAR);
+    ops_check_operand(&c, "in", &in, DIMS(-1, -1));
     ops_check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
-    check_packed(&c, "weight", &weight);
+    ops_check_packed(&c, "weight", &weight);
     ops_check_tensor(&c, "out", &out, OPERANDS, 2, DIMS(in.dim[0], weight.dim[0]));
     check_epilogue(&c, &out, &e.bias, &e.residual);
-    check_in_place(&c, &out, &e.residual);
-    check_vector(&c, "gate", &e.gate, out.dim[1], true);
+    ops_check_in_place(&c, &out, &e.residual);
+    ops_check_vector(&c, "gate", &e.gate, out.dim[1], true);
     check_adapters(&c, &weight);
     uint64_t used = weight.adapters ? x->scratch->used : 0;
     int32_t ranks = c.ok ? tensor_adapter_ranks(&weight) : 0, column = 0, row;
@@ -311,12 +112,12 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
 
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation) {
-    struct check c = check_begin(x, OP_LINEAR_FEW);
+    struct check c = ops_check_begin(x, OP_LINEAR_FEW);
     ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
     ops_check_tensor(&c, "weight", &weight, WEIGHTS, 2, DIMS(-1, in.dim[1]));
-    check_packed(&c, "weight", &weight);
+    ops_check_packed(&c, "weight", &weight);
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(in.dim[0], weight.dim[0]));
-    check_vector(&c, "bias", &bias, out.dim[1], true);
+    ops_check_vector(&c, "bias", &bias, out.dim[1], true);
     check_adapters(&c, &weight);
     if (!c.ok || !weight.adapters) {
         ops_dispatch(
@@ -345,19 +146,20 @@ void op_linear_few(struct context *x, struct tensor out, struct tensor in, struc
 
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct attention_options heads) {
-    struct check c = check_begin(x, OP_ATTENTION);
-    check_operand(&c, "q", &q, DIMS(-1, -1));
-    check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
-               "a multiple of the key heads");
-    check_true(&c, c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= ATTENTION_HEAD_MAX,
-               "q", &q, "heads of at most 1152 columns");
+    struct check c = ops_check_begin(x, OP_ATTENTION);
+    ops_check_operand(&c, "q", &q, DIMS(-1, -1));
+    ops_check_true(&c, heads.queries > 0 && heads.keys > 0 && heads.queries % heads.keys == 0, "heads", &q,
+                   "a multiple of the key heads");
+    ops_check_true(&c,
+                   c.ok && q.dim[1] % heads.queries == 0 && q.dim[1] / heads.queries <= ATTENTION_HEAD_MAX,
+                   "q", &q, "heads of at most 1152 columns");
     int64_t columns = c.ok ? (int64_t)q.dim[1] / heads.queries * heads.keys : 0;
-    check_operand(&c, "k", &k, DIMS(-1, columns));
-    check_operand(&c, "v", &v, DIMS(k.dim[0], columns));
-    check_true(&c, v.dtype == k.dtype, "v", &v, "k's type");
-    check_result(&c, &out, &q);
-    check_in_place(&c, &out, &q);
-    check_true(&c, !heads.causal || k.dim[0] >= q.dim[0], "k", &k, "at least as many keys as queries");
+    ops_check_operand(&c, "k", &k, DIMS(-1, columns));
+    ops_check_operand(&c, "v", &v, DIMS(k.dim[0], columns));
+    ops_check_true(&c, v.dtype == k.dtype, "v", &v, "k's type");
+    ops_check_result(&c, &out, &q);
+    ops_check_in_place(&c, &out, &q);
+    ops_check_true(&c, !heads.causal || k.dim[0] >= q.dim[0], "k", &k, "at least as many keys as queries");
     if (heads.relative_bias.rank)
         ops_check_tensor(&c, "relative bias", &heads.relative_bias, F32, 2,
                          DIMS(heads.queries, (int64_t)q.dim[0] + k.dim[0] - 1));
@@ -372,13 +174,14 @@ void op_attention(struct context *x, struct tensor out, struct tensor q, struct 
 
 void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
                       struct distance_buckets buckets) {
-    struct check c = check_begin(x, OP_RELATIVE_BIAS);
+    struct check c = ops_check_begin(x, OP_RELATIVE_BIAS);
     ops_check_tensor(&c, "table", &table, WEIGHTS, 2, DIMS(-1, -1));
-    check_packed(&c, "table", &table);
-    check_true(&c, table.dim[0] % 4 == 0 && table.dim[0] <= 128 && buckets.max_distance > table.dim[0] / 4,
-               "table", &table, "a multiple of 4 buckets, at most 128, that do not end before max_distance");
+    ops_check_packed(&c, "table", &table);
+    ops_check_true(
+        &c, table.dim[0] % 4 == 0 && table.dim[0] <= 128 && buckets.max_distance > table.dim[0] / 4, "table",
+        &table, "a multiple of 4 buckets, at most 128, that do not end before max_distance");
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(table.dim[1], -1));
-    check_true(&c, out.dim[1] % 2 == 1, "out", &out, "an odd number of distances");
+    ops_check_true(&c, out.dim[1] % 2 == 1, "out", &out, "an odd number of distances");
     ops_dispatch(
         &c, &(struct op){
                 .kind = OP_RELATIVE_BIAS, .out = out, .in = {table}, .max_distance = buckets.max_distance});
@@ -386,21 +189,21 @@ void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
 
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m) {
-    struct check c = check_begin(x, OP_RMS_NORM);
+    struct check c = ops_check_begin(x, OP_RMS_NORM);
     ops_check_rows(&c, "in", &in);
-    check_result(&c, &out, &in);
-    check_in_place(&c, &out, &in);
-    check_vector(&c, "weight", &weight, -1, false);
-    check_true(&c, c.ok && tensor_columns(&in) % weight.dim[0] == 0, "in", &in,
-               "rows that are a multiple of the weight's size");
-    check_vector(&c, "scale", &m.scale, weight.dim[0], true);
+    ops_check_result(&c, &out, &in);
+    ops_check_in_place(&c, &out, &in);
+    ops_check_vector(&c, "weight", &weight, -1, false);
+    ops_check_true(&c, c.ok && tensor_columns(&in) % weight.dim[0] == 0, "in", &in,
+                   "rows that are a multiple of the weight's size");
+    ops_check_vector(&c, "scale", &m.scale, weight.dim[0], true);
     if (m.shift.rank) ops_check_tensor(&c, "shift", &m.shift, F32, 1, DIMS(weight.dim[0]));
-    check_vector(&c, "gate", &m.gate, weight.dim[0], true);
-    if (m.base.rank) check_like(&c, "base", &m.base, &in);
-    check_in_place(&c, &out, &m.base);
+    ops_check_vector(&c, "gate", &m.gate, weight.dim[0], true);
+    if (m.base.rank) ops_check_like(&c, "base", &m.base, &in);
+    ops_check_in_place(&c, &out, &m.base);
     bool ends = !m.gate.rank && !m.base.rank;
-    check_true(&c, !m.activation || ends, "activation", &in, "no activation with gate or base");
-    check_true(&c, !m.shift.rank || ends, "shift", &in, "no shift with gate or base");
+    ops_check_true(&c, !m.activation || ends, "activation", &in, "no activation with gate or base");
+    ops_check_true(&c, !m.shift.rank || ends, "shift", &in, "no shift with gate or base");
     ops_dispatch(&c, &(struct op){.kind = OP_RMS_NORM,
                                   .out = out,
                                   .in = {in, weight},
@@ -410,14 +213,14 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
 }
 
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps) {
-    struct check c = check_begin(x, OP_LAYER_NORM);
+    struct check c = ops_check_begin(x, OP_LAYER_NORM);
     ops_check_rows(&c, "in", &in);
-    check_result(&c, &out, &in);
-    check_in_place(&c, &out, &in);
-    check_vector(&c, "weight", &affine.weight, tensor_columns(&in), true);
-    check_vector(&c, "bias", &affine.bias, tensor_columns(&in), true);
-    check_vector(&c, "scale", &affine.scale, tensor_columns(&in), true);
-    check_vector(&c, "shift", &affine.shift, tensor_columns(&in), true);
+    ops_check_result(&c, &out, &in);
+    ops_check_in_place(&c, &out, &in);
+    ops_check_vector(&c, "weight", &affine.weight, tensor_columns(&in), true);
+    ops_check_vector(&c, "bias", &affine.bias, tensor_columns(&in), true);
+    ops_check_vector(&c, "scale", &affine.scale, tensor_columns(&in), true);
+    ops_check_vector(&c, "shift", &affine.shift, tensor_columns(&in), true);
     ops_dispatch(&c, &(struct op){.kind = OP_LAYER_NORM,
                                   .out = out,
                                   .in = {in, affine.weight, affine.bias, affine.scale, affine.shift},
@@ -426,15 +229,15 @@ void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struc
 
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps) {
-    struct check c = check_begin(x, OP_GROUP_STATISTICS);
+    struct check c = ops_check_begin(x, OP_GROUP_STATISTICS);
     ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
-    check_true(&c, c.ok && groups > 0 && in.dim[2] % groups == 0, "in", &in, "channels in whole groups");
+    ops_check_true(&c, c.ok && groups > 0 && in.dim[2] % groups == 0, "in", &in, "channels in whole groups");
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(groups, 2));
-    check_packed(&c, "out", &out);
+    ops_check_packed(&c, "out", &out);
     if (before.sums.rank) ops_check_tensor(&c, "sums", &before.sums, F64, 2, DIMS(groups, 2));
-    if (before.sums.rank) check_packed(&c, "sums", &before.sums);
-    check_true(&c, before.rows >= 0 && (before.sums.rank || !before.rows), "rows before", &in,
-               "0 unless running sums are given");
+    if (before.sums.rank) ops_check_packed(&c, "sums", &before.sums);
+    ops_check_true(&c, before.rows >= 0 && (before.sums.rank || !before.rows), "rows before", &in,
+                   "0 unless running sums are given");
     ops_dispatch(&c, &(struct op){.kind = OP_GROUP_STATISTICS,
                                   .out = out,
                                   .in = {in, before.sums},
@@ -445,17 +248,17 @@ void op_group_statistics(struct context *x, struct tensor out, struct tensor in,
 
 static void check_group_norm(struct check *c, const struct group_norm *norm, int64_t channels) {
     ops_check_tensor(c, "statistics", &norm->statistics, F32, 2, DIMS(-1, 2));
-    check_packed(c, "statistics", &norm->statistics);
-    check_true(c, c->ok && channels % norm->statistics.dim[0] == 0, "statistics", &norm->statistics,
-               "a number of groups that divides the channels");
-    check_vector(c, "norm weight", &norm->weight, channels, false);
-    check_vector(c, "norm bias", &norm->bias, channels, false);
+    ops_check_packed(c, "statistics", &norm->statistics);
+    ops_check_true(c, c->ok && channels % norm->statistics.dim[0] == 0, "statistics", &norm->statistics,
+                   "a number of groups that divides the channels");
+    ops_check_vector(c, "norm weight", &norm->weight, channels, false);
+    ops_check_vector(c, "norm bias", &norm->bias, channels, false);
 }
 
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm) {
-    struct check c = check_begin(x, OP_GROUP_NORM);
+    struct check c = ops_check_begin(x, OP_GROUP_NORM);
     ops_check_rows(&c, "in", &in);
-    check_like(&c, "out", &out, &in);
+    ops_check_like(&c, "out", &out, &in);
     check_group_norm(&c, &norm, tensor_columns(&in));
     ops_dispatch(&c, &(struct op){.kind = OP_GROUP_NORM, .out = out, .in = {in}, .group_norm = norm});
 }
@@ -468,7 +271,7 @@ static bool token_order_fits(struct token_order order, int64_t rows, int64_t col
 }
 
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options) {
-    struct check c = check_begin(x, OP_ROPE_TABLE);
+    struct check c = ops_check_begin(x, OP_ROPE_TABLE);
     int64_t tokens = 0, pairs = 0;
     bool fits = options->n_axes >= 1 && options->n_axes <= ROPE_AXES_MAX && options->n_grids >= 1 &&
                 options->n_grids <= ROPE_GRIDS_MAX &&
@@ -488,26 +291,26 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
             fits = axes >= 2 &&
                    token_order_fits(grid->token_order, grid->extent[axes - 2], grid->extent[axes - 1]);
     }
-    check_true(&c, fits, "axes or grids", &out,
-               "1 to 4 even axes, 1 to 18 non-empty grids, whole blocks of tokens");
+    ops_check_true(&c, fits, "axes or grids", &out,
+                   "1 to 4 even axes, 1 to 18 non-empty grids, whole blocks of tokens");
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(tokens, pairs, 2));
-    check_packed(&c, "out", &out);
+    ops_check_packed(&c, "out", &out);
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});
 }
 
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation) {
-    struct check c = check_begin(x, OP_ROPE);
+    struct check c = ops_check_begin(x, OP_ROPE);
     int heads = rotation.heads;
     ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
-    check_true(&c, c.ok && heads > 0 && in.dim[1] % (2 * heads) == 0 && in.dim[1] / heads <= 512, "in", &in,
-               "heads of an even number of columns, at most 512");
+    ops_check_true(&c, c.ok && heads > 0 && in.dim[1] % (2 * heads) == 0 && in.dim[1] / heads <= 512, "in",
+                   &in, "heads of an even number of columns, at most 512");
     int64_t head = c.ok ? in.dim[1] / heads : 0;
-    check_result(&c, &out, &in);
-    check_in_place(&c, &out, &in);
+    ops_check_result(&c, &out, &in);
+    ops_check_in_place(&c, &out, &in);
     ops_check_tensor(&c, "table", &table, F32, 3, DIMS(in.dim[0], head / 2, 2));
-    check_packed(&c, "table", &table);
-    check_vector(&c, "norm", &rotation.norm, head, true);
+    ops_check_packed(&c, "table", &table);
+    ops_check_vector(&c, "norm", &rotation.norm, head, true);
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE,
                                   .out = out,
                                   .in = {in, table, rotation.norm},
@@ -519,19 +322,19 @@ void op_rope(struct context *x, struct tensor out, struct tensor in, struct tens
 
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation) {
-    struct check c = check_begin(x, OP_GLU);
+    struct check c = ops_check_begin(x, OP_GLU);
     ops_check_rows(&c, "a", &a);
-    check_like(&c, "b", &b, &a);
-    check_result(&c, &out, &a);
-    check_in_place(&c, &out, &a);
-    check_in_place(&c, &out, &b);
+    ops_check_like(&c, "b", &b, &a);
+    ops_check_result(&c, &out, &a);
+    ops_check_in_place(&c, &out, &a);
+    ops_check_in_place(&c, &out, &b);
     ops_dispatch(&c, &(struct op){.kind = OP_GLU, .out = out, .in = {a, b}, .activation = activation});
 }
 
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b) {
-    struct check c = check_begin(x, OP_ADD);
+    struct check c = ops_check_begin(x, OP_ADD);
     ops_check_rows(&c, "a", &a);
-    check_like(&c, "out", &out, &a);
+    ops_check_like(&c, "out", &out, &a);
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < a.rank; i++) dim[i] = i + 1 < a.rank && tensor_rows(&b) == 1 ? 1 : a.dim[i];
     ops_check_tensor(&c, "b", &b, WEIGHTS, a.rank, dim);
@@ -540,11 +343,11 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
 
 void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,
                       struct position_grid grid) {
-    struct check c = check_begin(x, OP_ADD_POSITIONS);
+    struct check c = ops_check_begin(x, OP_ADD_POSITIONS);
     int64_t tokens = (int64_t)grid.rows * grid.columns;
     ops_check_tensor(&c, "a", &a, F32, 2, DIMS(tokens, -1));
-    check_like(&c, "out", &out, &a);
-    check_true(
+    ops_check_like(&c, "out", &out, &a);
+    ops_check_true(
         &c, grid.rows > 0 && grid.columns > 0 && token_order_fits(grid.token_order, grid.rows, grid.columns),
         "a", &a, "tokens in whole blocks");
     ops_check_tensor(&c, "table", &table, WEIGHTS, 2, DIMS((int64_t)grid.side * grid.side, a.dim[1]));
@@ -552,15 +355,15 @@ void op_add_positions(struct context *x, struct tensor out, struct tensor a, str
 }
 
 void op_copy(struct context *x, struct tensor out, struct tensor in) {
-    struct check c = check_begin(x, OP_COPY);
-    check_true(&c, in.rank >= 1, "in", &in, "rows, rank at least 1");
-    check_result(&c, &out, &in);
+    struct check c = ops_check_begin(x, OP_COPY);
+    ops_check_true(&c, in.rank >= 1, "in", &in, "rows, rank at least 1");
+    ops_check_result(&c, &out, &in);
     ops_check_tensor(&c, "in", &in, WEIGHTS, out.rank, DIMS(-1, -1, -1, -1, -1, -1));
     ops_dispatch(&c, &(struct op){.kind = OP_COPY, .out = out, .in = {in}});
 }
 
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row) {
-    struct check c = check_begin(x, OP_BROADCAST_ROW);
+    struct check c = ops_check_begin(x, OP_BROADCAST_ROW);
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(-1, -1));
     ops_check_tensor(&c, "row", &row, WEIGHTS, 2, DIMS(1, out.dim[1]));
     ops_dispatch(&c, &(struct op){.kind = OP_BROADCAST_ROW, .out = out, .in = {row}});
@@ -571,26 +374,26 @@ static void check_patches(struct check *c, const struct tensor *tokens, const st
                           const struct patches *p) {
     ops_check_tensor(c, "latent", latent, F32, 3, DIMS(-1, -1, -1));
     int64_t rows = latent->dim[p->pixels ? 0 : 1], columns = latent->dim[p->pixels ? 1 : 2];
-    check_true(c, c->ok && p->side > 0 && rows % p->side == 0 && columns % p->side == 0, "latent", latent,
-               "rows and columns in whole patches");
+    ops_check_true(c, c->ok && p->side > 0 && rows % p->side == 0 && columns % p->side == 0, "latent", latent,
+                   "rows and columns in whole patches");
     if (!c->ok) return;
     rows /= p->side, columns /= p->side;
-    check_true(c, token_order_fits(p->token_order, rows, columns), "latent", latent,
-               "patches in whole blocks");
+    ops_check_true(c, token_order_fits(p->token_order, rows, columns), "latent", latent,
+                   "patches in whole blocks");
     int64_t channels = latent->dim[p->pixels ? 2 : 0];
     ops_check_tensor(c, "tokens", tokens, F32, 2,
                      DIMS(rows * columns, (int64_t)p->side * p->side * channels));
 }
 
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, struct patches patches) {
-    struct check c = check_begin(x, OP_PATCHIFY);
+    struct check c = ops_check_begin(x, OP_PATCHIFY);
     check_patches(&c, &tokens, &latent, &patches);
     ops_dispatch(&c, &(struct op){.kind = OP_PATCHIFY, .out = tokens, .in = {latent}, .patches = patches});
 }
 
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, struct patches patches,
                    float factor) {
-    struct check c = check_begin(x, OP_UNPATCHIFY);
+    struct check c = ops_check_begin(x, OP_UNPATCHIFY);
     check_patches(&c, &tokens, &latent, &patches);
     ops_dispatch(
         &c, &(struct op){
@@ -598,10 +401,10 @@ void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens
 }
 
 void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form) {
-    struct check c = check_begin(x, OP_TIMESTEP);
+    struct check c = ops_check_begin(x, OP_TIMESTEP);
     ops_check_tensor(&c, "out", &out, F32, 2, DIMS(1, -1));
-    check_true(&c, out.dim[1] % 2 == 0 && (form != TIMESTEP_TO_END || out.dim[1] > 2), "out", &out,
-               "an even number of columns (more than 2 for TIMESTEP_TO_END)");
+    ops_check_true(&c, out.dim[1] % 2 == 0 && (form != TIMESTEP_TO_END || out.dim[1] > 2), "out", &out,
+                   "an even number of columns (more than 2 for TIMESTEP_TO_END)");
     ops_dispatch(&c, &(struct op){.kind = OP_TIMESTEP, .out = out, .scale = t, .form = form});
 }
 
@@ -631,7 +434,7 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
 static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo,
                              int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
-    if (no_overlap(out, in)) return true;
+    if (ops_no_overlap(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
     int64_t lead = conv_lead(out->dim[0], out->dim[1], halo, up, in_row, out_row);
     return (int64_t)(to - from) + first_row / up * in_row >= lead;
@@ -649,32 +452,32 @@ static void check_conv_overlap(struct check *c, const struct tensor *out, const 
         int64_t growth = out_row - 2 * in_row;
         int64_t lead = (growth > 0 ? out->dim[0] * growth : growth) + o->pad_before * in_row;
         int64_t distance = (int64_t)((uintptr_t)in->data - (uintptr_t)out->data);
-        check_true(c, no_overlap(out, in) || distance >= (lead > 0 ? lead : 0), "out", out,
-                   "starting at in, or far enough before it");
+        ops_check_true(c, ops_no_overlap(out, in) || distance >= (lead > 0 ? lead : 0), "out", out,
+                       "starting at in, or far enough before it");
         return;
     }
-    check_true(c, conv_no_conflict(out, in, o->first_row, halo, o->upsample), "out", out,
-               "far enough before in");
+    ops_check_true(c, conv_no_conflict(out, in, o->first_row, halo, o->upsample), "out", out,
+                   "far enough before in");
     if (residual->rank && residual->data != out->data)
-        check_true(c, conv_no_conflict(out, residual, 0, 0, 1), "out", out,
-                   "residual, or far enough before it");
+        ops_check_true(c, conv_no_conflict(out, residual, 0, 0, 1), "out", out,
+                       "residual, or far enough before it");
 }
 
 /* Checks a convolution's stride, padding and cut rows or columns, and options that stride 2 excludes. */
 static void check_stride(struct check *c, const struct tensor *in, const struct tensor *weight,
                          const struct epilogue *e, const struct conv_options *o) {
-    check_true(c, o->stride >= 0 && o->stride <= 2, "stride", in, "0, 1 or 2");
-    check_true(c, o->pad_before == 0 || (o->pad_before == 1 && o->stride == 2), "before", in,
-               "0, or 1 with stride 2");
-    check_true(c, o->upsample == 2 || (!o->cut_row && !o->cut_column), "cut", in,
-               "cut_row and cut_column only with upsample 2");
+    ops_check_true(c, o->stride >= 0 && o->stride <= 2, "stride", in, "0, 1 or 2");
+    ops_check_true(c, o->pad_before == 0 || (o->pad_before == 1 && o->stride == 2), "before", in,
+                   "0, or 1 with stride 2");
+    ops_check_true(c, o->upsample == 2 || (!o->cut_row && !o->cut_column), "cut", in,
+                   "cut_row and cut_column only with upsample 2");
     if (o->stride != 2) return;
-    check_true(c, o->pad_before || (in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0), "in", in,
-               "even rows and columns for stride 2");
-    check_true(c, weight->dim[2] == 3, "weight", weight, "a kernel of 3 for stride 2");
+    ops_check_true(c, o->pad_before || (in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0), "in", in,
+                   "even rows and columns for stride 2");
+    ops_check_true(c, weight->dim[2] == 3, "weight", weight, "a kernel of 3 for stride 2");
     bool normed = o->norm.statistics.rank || o->pixel_norm.weight.rank;
-    check_true(c, !normed && o->upsample == 1 && !e->residual.rank, "options", in,
-               "no norm, upsampling or residual with stride 2");
+    ops_check_true(c, !normed && o->upsample == 1 && !e->residual.rank, "options", in,
+                   "no norm, upsampling or residual with stride 2");
 }
 
 /* Arguments of op_conv2d. */
@@ -710,28 +513,28 @@ static void low_rank_conv(struct context *x, const struct conv_call *call, const
 
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options) {
-    struct check c = check_begin(x, OP_CONV2D);
+    struct check c = ops_check_begin(x, OP_CONV2D);
     int64_t first = options.first_row;
     ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
-    check_true(&c, options.upsample == 1 || options.upsample == 2, "upsample", &in, "1 or 2");
+    ops_check_true(&c, options.upsample == 1 || options.upsample == 2, "upsample", &in, "1 or 2");
     ops_check_tensor(&c, "weight", &weight, WEIGHTS, 4, DIMS(-1, in.dim[2], -1, weight.dim[2]));
-    check_packed(&c, "weight", &weight);
-    check_true(&c, weight.dim[2] == 1 || weight.dim[2] == 3, "weight", &weight, "a kernel of 1 or 3");
+    ops_check_packed(&c, "weight", &weight);
+    ops_check_true(&c, weight.dim[2] == 1 || weight.dim[2] == 3, "weight", &weight, "a kernel of 1 or 3");
     check_stride(&c, &in, &weight, &e, &options);
     int64_t rows = conv_size(in.dim[0], &options, options.cut_row);
     int64_t columns = conv_size(in.dim[1], &options, options.cut_column);
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(-1, columns, weight.dim[0]));
-    check_true(&c, first >= 0 && (options.stride != 2 || !first) && first + out.dim[0] <= rows, "out", &out,
-               "a band of rows within the result");
-    check_packed(&c, "out", &out);
+    ops_check_true(&c, first >= 0 && (options.stride != 2 || !first) && first + out.dim[0] <= rows, "out",
+                   &out, "a band of rows within the result");
+    ops_check_packed(&c, "out", &out);
     check_epilogue(&c, &out, &e.bias, &e.residual);
-    check_true(&c, !e.gate.rank && e.activation == ACTIVATION_NONE, "epilogue", &e.gate,
-               "only bias and residual");
+    ops_check_true(&c, !e.gate.rank && e.activation == ACTIVATION_NONE, "epilogue", &e.gate,
+                   "only bias and residual");
     check_conv_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
-    check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
-    check_true(&c, !options.norm.statistics.rank || !options.pixel_norm.weight.rank, "pixel norm", &in,
-               "either a group norm or a pixel norm");
+    ops_check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
+    ops_check_true(&c, !options.norm.statistics.rank || !options.pixel_norm.weight.rank, "pixel norm", &in,
+                   "either a group norm or a pixel norm");
     check_adapters(&c, &weight);
     if (c.ok && weight.adapters) {
         low_rank_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);
@@ -749,35 +552,37 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
 static void check_shortcut(struct check *c, const struct tensor *out, const struct tensor *fine,
                            const struct tensor *coarse, const struct shortcut *s) {
     int32_t f = s->frames, side = s->side;
-    check_true(c, (f == 1 || f == 2) && (side == 1 || side == 2) && s->frame >= 0 && s->frame < f, "shortcut",
-               out, "frames 1 or 2, a valid frame index, side 1 or 2");
+    ops_check_true(c, (f == 1 || f == 2) && (side == 1 || side == 2) && s->frame >= 0 && s->frame < f,
+                   "shortcut", out, "frames 1 or 2, a valid frame index, side 1 or 2");
     ops_check_tensor(c, "coarse image", coarse, F32, 3, DIMS(-1, -1, -1));
     ops_check_tensor(c, "fine image", fine, F32, 3,
                      DIMS((int64_t)coarse->dim[0] * side, (int64_t)coarse->dim[1] * side, -1));
     if (!c->ok) return;
     int64_t values = (int64_t)fine->dim[2] * f * side * side;
-    check_true(c, values % coarse->dim[2] == 0, "coarse image", coarse, "channels that divide the values");
+    ops_check_true(c, values % coarse->dim[2] == 0, "coarse image", coarse,
+                   "channels that divide the values");
 }
 
 /* Checks that `out` shares no memory with an input tensor, which may be absent. */
 static void check_no_overlap(struct check *c, const struct tensor *out, const struct tensor *in) {
-    check_true(c, !in->rank || no_overlap(out, in), "out", out, "memory that does not overlap an input");
+    ops_check_true(c, !in->rank || ops_no_overlap(out, in), "out", out,
+                   "memory that does not overlap an input");
 }
 
 /* Checks the base tensor, which is added to `out`: absent, `out` itself, or without overlap. */
 static void check_base(struct check *c, const struct tensor *out, const struct tensor *base) {
-    if (base->rank) check_like(c, "base", base, out);
-    check_true(c, !base->rank || base->data == out->data || no_overlap(out, base), "out", out,
-               "base itself, or no overlap");
+    if (base->rank) ops_check_like(c, "base", base, out);
+    ops_check_true(c, !base->rank || base->data == out->data || ops_no_overlap(out, base), "out", out,
+                   "base itself, or no overlap");
 }
 
 void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
                   struct tensor base, struct shortcut shortcut) {
-    struct check c = check_begin(x, OP_MEAN_DOWN);
+    struct check c = ops_check_begin(x, OP_MEAN_DOWN);
     check_shortcut(&c, &out, &in, &out, &shortcut);
-    check_true(&c, shortcut.frames == 2 || !before.rank, "before", &before,
-               "no earlier frame when frames is 1");
-    if (before.rank) check_like(&c, "before", &before, &in);
+    ops_check_true(&c, shortcut.frames == 2 || !before.rank, "before", &before,
+                   "no earlier frame when frames is 1");
+    if (before.rank) ops_check_like(&c, "before", &before, &in);
     check_no_overlap(&c, &out, &in);
     check_no_overlap(&c, &out, &before);
     check_base(&c, &out, &base);
@@ -787,7 +592,7 @@ void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct
 
 void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct tensor base,
                   struct shortcut shortcut) {
-    struct check c = check_begin(x, OP_REPEAT_UP);
+    struct check c = ops_check_begin(x, OP_REPEAT_UP);
     check_shortcut(&c, &out, &out, &in, &shortcut);
     check_no_overlap(&c, &out, &in);
     check_base(&c, &out, &base);
@@ -796,16 +601,16 @@ void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct
 
 void op_latent_to_image(struct context *x, struct tensor out, struct tensor latent,
                         struct latent_format format) {
-    struct check c = check_begin(x, OP_LATENT_TO_IMAGE);
+    struct check c = ops_check_begin(x, OP_LATENT_TO_IMAGE);
     ops_check_tensor(&c, "latent", &latent, F32, 3, DIMS(-1, -1, -1));
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(latent.dim[1], latent.dim[2], latent.dim[0]));
-    check_true(&c, format.n == 1 || (format.n == latent.dim[0] && format.n <= LATENT_VALUES_MAX), "format",
-               &latent, "a scale and a shift per channel, or one for all");
+    ops_check_true(&c, format.n == 1 || (format.n == latent.dim[0] && format.n <= LATENT_VALUES_MAX),
+                   "format", &latent, "a scale and a shift per channel, or one for all");
     ops_dispatch(&c, &(struct op){.kind = OP_LATENT_TO_IMAGE, .out = out, .in = {latent}, .format = format});
 }
 
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {
-    struct check c = check_begin(x, OP_IMAGE_TO_RGB);
+    struct check c = ops_check_begin(x, OP_IMAGE_TO_RGB);
     ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     ops_check_tensor(&c, "out", &out, U8, 3, DIMS(in.dim[0], in.dim[1], in.dim[2]));
     ops_dispatch(&c, &(struct op){.kind = OP_IMAGE_TO_RGB, .out = out, .in = {in}});
