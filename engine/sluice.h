@@ -409,13 +409,15 @@ struct sluice_request {
     const char *lora_dir; /* folder of NAME.safetensors for <lora:NAME:0.8> tags in prompts; NAME may contain
                              subfolders. NULL: tags are plain text */
     /* Limits of classifier-free guidance; without effect if cfg_scale is 1.
-     * cfg_norm C: a guided prediction whose L2 norm, over all channels and pixels of one image or video, is
-     * above C times the norm of cond is scaled down to that norm. Applied after the model's own guidance rule
-     * and before skip-layer guidance; 0 to SLUICE_SCALE_MAX, 0: no limit.
-     * cfg_until U: steps that begin with 1 - sigma > U, for eps and v models (1000 - timestep)/1000 > U, and
-     * all later steps have no guidance and one evaluation; SLUICE_CFG_UNTIL_LEAST to 1, 0 means 1: all steps
-     * are guided. */
-    double cfg_norm, cfg_until;
+     *
+     * Limit of the guided prediction's L2 norm, over all channels and pixels of one image or video, in units
+     * of the conditional prediction's norm: a longer prediction is scaled down to the limit. Applied after
+     * the model's own guidance rule and before skip-layer guidance. 0 to SLUICE_SCALE_MAX; 0: no limit. */
+    double cfg_norm;
+    /* Level at which guidance ends: the first step that begins with 1 - sigma above it (eps and v models:
+     * (1000 - timestep)/1000) and all later steps skip the negative prompt. SLUICE_CFG_UNTIL_LEAST to 1; 0
+     * means 1: all steps are guided. */
+    double cfg_until;
 };
 
 /* Sets every field to the model's default: prompt and paths to NULL, seed to 0. */

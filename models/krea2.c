@@ -634,7 +634,8 @@ enum { KREA2_DROPPED = 34, KREA2_ROWS = 512 };
              DENOISER(family_krea2), VAE_WAN},                                                               \
     .text = {.condition = {{.slot = 0, .what = CONDITION_TOKENS,                                             \
                             .hidden = {.layers = {2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 32, 35},              \
-                                       .final_norm = FINAL_NORM_OF_NONE}}},                                  \
+                                       .final_norm = FINAL_NORM_OF_NONE},                                    \
+                            .layers_key = "text_encoder_select_layers"}},                                    \
              .n_conditions = 1},                                                                             \
     .images.samples_posterior = true,                                                                        \
     .denoising = {.span = {{1, INFINITY}}, .guide = guidance_cfg,                                            \

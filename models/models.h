@@ -186,6 +186,8 @@ struct condition {
     bool concat_columns;
     bool zero_padded; /* zero-pad the (concatenated) features to the denoiser's width */
     int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
+    /* Key in model_index.json of a list that must equal the layers of `hidden`; NULL: none. */
+    const char *layers_key;
 };
 
 /* A denoiser and the timesteps (0 to 1000) that it runs for: from 1000 * `below` down to 1000 * `below` of

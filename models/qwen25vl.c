@@ -1,5 +1,5 @@
 /* Language model of Qwen2.5-VL as a text encoder whose prompts may contain images. Projections to queries,
- * keys and values have a bias, no norms; the rest is shared. The vision encoder is the family of
+ * keys and values have a bias, no norms; the rest is in llm_layers.c. The vision encoder is the family of
  * qwen25vl_vision.c, in the same file or another one. */
 #include "models/llm_layers.h"
 #include "models/models.h"

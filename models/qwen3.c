@@ -1,5 +1,5 @@
 /* Qwen3 as a text encoder (transformers: Qwen3Model). Queries and keys are normed, projections have no bias;
- * the rest is shared. Pipelines usually read hidden_states[-2], the input of the last layer; the
+ * the rest is in llm_layers.c. Pipelines usually read hidden_states[-2], the input of the last layer; the
  * last layer and the final norm are then not loaded. */
 #include "models/llm_layers.h"
 #include "models/models.h"

@@ -240,23 +240,27 @@ static int vae_attention_buffers(const struct component *c) {
     return ((const struct vae_settings *)c->settings)->attention ? VAE_ATTENTION_BUFFERS : 0;
 }
 
-void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                         struct arena *pictures, bool *ok) {
+void vae_declare_levels(const struct component *c, int n, struct lane *lanes, int n_lanes,
+                        struct arena *pictures, bool *ok) {
     struct full_frame_level levels[VAE_LEVELS_MAX];
     struct vae_state first = {0};
     int32_t packing = ((const struct vae_settings *)c->settings)->packing;
-    (void)arena;
-    for (int i = 0; i < c->dims[LEVELS]; i++)
+    for (int i = 0; i < n; i++)
         levels[i] = (struct full_frame_level){.Y = packing * lanes[0].latent.dim[2] << i,
                                               .X = packing * lanes[0].latent.dim[3] << i,
                                               .in_channels = c->dims[IN_CHANNELS + i],
                                               .channels = c->dims[CHANNELS + i],
                                               .n_resnets = c->dims[RESNETS] + (i ? 0 : VAE_MID_RESNETS)};
-    int64_t rows =
-        full_frame_measure_up(levels, c->dims[LEVELS], vae_attention_buffers(c), lanes[0].tiled, first.front);
+    int64_t rows = full_frame_measure_up(levels, n, vae_attention_buffers(c), lanes[0].tiled, first.front);
     first.full_frame.memory =
         arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, FULL_FRAME_ROW}, ok);
     for (int i = 0; i < n_lanes; i++) *(struct vae_state *)lanes[i].state = first;
+}
+
+void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                         struct arena *pictures, bool *ok) {
+    (void)arena;
+    vae_declare_levels(c, c->dims[LEVELS], lanes, n_lanes, pictures, ok);
 }
 
 static int64_t vae_measure_encoder(const struct component *c, const struct lane *lane, int64_t *front) {

@@ -101,6 +101,9 @@ void vae_forward_moments(struct context *x, const void *weights, const struct vi
 
 /* True if the level's first resnet changes the number of channels and so has a 1x1 shortcut convolution. */
 bool vae_level_has_shortcut(const struct component *c, int level);
+/* Declares the full-frame buffer of a decoder whose first n levels, the deepest, work in it. */
+void vae_declare_levels(const struct component *c, int n, struct lane *lanes, int n_lanes,
+                        struct arena *pictures, bool *ok);
 /* Callback family_state.declare. All lanes share one full-frame buffer because they run one after another. */
 void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok);

@@ -4,10 +4,12 @@
  * levels, four image channels, a latent of 64 channels with 1/16 of the image's sides. Level shortcuts add a
  * level's input to its resampled output, as for the first frame of a video. Files hold time_conv, which
  * images do not use; the shortcuts of its levels nevertheless count two frames per coarse frame. Blocks work
- * in the full-frame buffer of vae_blocks.h; a second buffer holds a level's input. Tensor names and
- * configuration: vae_wan_half.h. Reference: diffusers 0.42,
+ * in the full-frame buffer of vae_blocks.h; a second buffer holds a level's input. The decoder's last levels
+ * are computed together in bands (vae_bands.h). Tensor names and configuration: vae_wan_half.h. Reference:
+ * diffusers 0.42,
  * models/autoencoders/autoencoder_kl_qwenimage21.py. */
 #include "models/models.h"
+#include "models/vae_bands.h"
 #include "models/vae_wan_weights.h"
 
 #include <string.h>
@@ -20,6 +22,7 @@ struct vae_qwen21_state {
     int32_t level_input[VAE_LEVELS_MAX][3]; /* shape [Y, X, C] of each level's input; Y 0: no shortcut */
     int32_t frames[VAE_LEVELS_MAX];         /* struct shortcut's frames for each level, 1 or 2 */
     int last_level;                         /* the last in execution order */
+    struct vae_bands bands;                 /* the decoder's last levels */
 };
 
 static struct tensor qwen21_level_input(const struct vae_qwen21_state *state, int level) {
@@ -46,9 +49,31 @@ static void qwen21_forward_encoder_mid_resnet(struct context *x, const void *wei
     vae_forward_resnet(x, weights, scope);
 }
 
+/* Runs a resnet of the decoder; a level in bands only keeps its weights. */
+static void qwen21_forward_decoder_resnet(struct context *x, const void *weights,
+                                          const struct visit_scope *scope) {
+    const struct vae_bands *bands = &((const struct vae_qwen21_state *)scope->lane->state)->bands;
+    int level = scope->number / BLOCK_NUMBER_STEP;
+    if (level < bands->first)
+        qwen21_forward_resnet(x, weights, scope);
+    else
+        vae_bands_keep_resnet(x, bands, level, scope->number % BLOCK_NUMBER_STEP, weights);
+}
+
+static void qwen21_forward_picture_out(struct context *x, const void *weights,
+                                       const struct visit_scope *scope) {
+    const struct vae_qwen21_state *state = scope->lane->state;
+    vae_bands_forward(x, &state->bands, weights, lane_picture(scope->lane), state->image.full_frame.picture,
+                      qwen21_level_input(state, state->bands.first - 1));
+}
+
 static void qwen21_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vae_qwen21_state *state = scope->lane->state;
     int level = scope->number, frames = state->frames[level];
+    if (level + 1 >= state->bands.first) {
+        vae_bands_keep_up(x, &state->bands, level + 1, weights);
+        return;
+    }
     vae_forward_upsample(x, weights, scope, level + 1);
     struct tensor picture = state->image.full_frame.picture;
     op_repeat_up(x, picture, qwen21_level_input(state, level), picture,
@@ -75,24 +100,24 @@ IMAGE_LEVEL_TABLES(down, "encoder.down_blocks.%d.resnets.%d.", "encoder.down_blo
 /* clang-format on */
 static const struct vae_wan_kinds decoder_kinds =
     IMAGE_KINDS(decoder, up, "up_blocks.%d.resnets.%d", "up_blocks.%d.upsample", "up_blocks.%d.frames",
-                upsample, vae_forward_resnet, qwen21_forward_resnet, qwen21_forward_upsample,
-                vae_forward_latent_in, vae_forward_picture_out);
+                upsample, vae_forward_resnet, qwen21_forward_decoder_resnet, qwen21_forward_upsample,
+                vae_forward_latent_in, qwen21_forward_picture_out);
 static const struct vae_wan_kinds encoder_kinds =
     IMAGE_KINDS(encoder, down, "down_blocks.%d.resnets.%d", "down_blocks.%d.downsample",
                 "down_blocks.%d.frames", downsample, qwen21_forward_encoder_mid_resnet, qwen21_forward_resnet,
                 qwen21_forward_downsample, vae_forward_picture_in, vae_forward_moments);
 
-/* Sets the shapes of a lane's level inputs; [Y, X]: size of level 0. decodes: level 0 is the deepest, and the
- * last level has no shortcut. Returns the rows of FULL_FRAME_ROW values that the largest input needs. */
+/* Sets the shapes of a lane's level inputs; [Y, X]: size of level 0. decodes: level 0 is the deepest, and
+ * levels in bands are left out. Returns the rows of FULL_FRAME_ROW values that the largest input needs. */
 static int64_t qwen21_set_levels(const struct component *c, struct vae_qwen21_state *state, bool decodes,
                                  int32_t Y, int32_t X) {
     const struct vae_wan_half *half = c->family->details;
     int64_t floats = 0;
     state->last_level = c->dims[LEVELS] - 1;
-    for (int i = 0; i <= state->last_level - decodes; i++) {
+    for (int i = 0; i < state->last_level; i++) state->frames[i] = vae_wan_resamples_time(c, half, i) ? 2 : 1;
+    for (int i = 0; i < (decodes ? vae_bands_first(c) : c->dims[LEVELS]); i++) {
         int32_t dim[3] = {decodes ? Y << i : Y >> i, decodes ? X << i : X >> i, c->dims[IN_CHANNELS + i]};
         memcpy(state->level_input[i], dim, sizeof dim);
-        state->frames[i] = i < state->last_level && vae_wan_resamples_time(c, half, i) ? 2 : 1;
         int64_t n = (int64_t)dim[0] * dim[1] * dim[2];
         if (n > floats) floats = n;
     }
@@ -104,8 +129,14 @@ static int64_t qwen21_set_levels(const struct component *c, struct vae_qwen21_st
 static void qwen21_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                            struct arena *pictures, bool *ok) {
     bool decodes = ((const struct vae_wan_half *)c->family->details)->from_deepest;
+    struct vae_bands bands = {0};
     int64_t rows = 0;
-    vae_wan_declare(c, lanes, n_lanes, arena, pictures, ok);
+    if (decodes) {
+        vae_declare_levels(c, vae_bands_first(c), lanes, n_lanes, pictures, ok);
+        bands = vae_bands_declare(c, arena, ok);
+    } else {
+        vae_wan_declare(c, lanes, n_lanes, arena, pictures, ok);
+    }
     for (int i = 0; i < n_lanes; i++) {
         const int32_t *size = decodes ? lanes[i].latent.dim + 2 : lanes[i].picture.dim + 1;
         int64_t needs = qwen21_set_levels(c, lanes[i].state, decodes, size[0], size[1]);
@@ -113,7 +144,15 @@ static void qwen21_declare(const struct component *c, struct lane *lanes, int n_
     }
     struct tensor saved =
         arena_tensor(pictures, DTYPE_F32, 2, (int32_t[]){(int32_t)rows, FULL_FRAME_ROW}, ok);
-    for (int i = 0; i < n_lanes; i++) ((struct vae_qwen21_state *)lanes[i].state)->saved = saved;
+    for (int i = 0; i < n_lanes; i++) {
+        struct vae_qwen21_state *state = lanes[i].state;
+        state->saved = saved;
+        state->bands = bands;
+        for (int k = 0; k < bands.n; k++) {
+            int32_t frames = state->frames[bands.first + k - 1];
+            state->bands.shortcut[k] = (struct shortcut){frames, 2, frames - 1};
+        }
+    }
 }
 
 static const float published_mean[VAE_QWEN21_LATENT] = {
@@ -259,8 +298,8 @@ const struct family family_vae_qwen21 = {
                        "\"temperal_downsample\": [false, true, true, true]"},
     .blocks = {.list = vae_wan_blocks, .dims = vae_wan_block_dims},
     .state = {.bytes = sizeof(struct vae_qwen21_state), .declare = qwen21_declare},
-    /* The last level, at full resolution. */
-    .predicted = {{.kind = "resnet", .number = 401, .tokens = 1024 * 1024, PREDICTED_LATENT}},
+    /* The finest level in a full-frame buffer, 1/8 of the image's side. */
+    .predicted = {{.kind = "resnet", .number = 101, .tokens = 128 * 128, PREDICTED_LATENT}},
 };
 
 /* The encoder reads the decoder's config.json. */

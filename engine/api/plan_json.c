@@ -72,6 +72,16 @@ static void put_pictures(const struct job *job, json_t *json) {
     if (job->pictures.mask_assumed) json_put(json, "mask_assumed", json_true());
 }
 
+/* Adds the skip-layer guidance of the request. */
+static void put_slg(json_t *json, const struct sluice_request *r) {
+    json_t *layers = json_array();
+    for (int i = 0; i < r->n_slg_layers; i++) json_push(layers, json_integer(r->slg_layers[i]));
+    json_put(json, "slg_layers", layers);
+    json_put(json, "slg_scale", json_real(r->slg_scale));
+    json_put(json, "slg_start", json_real(r->slg_start));
+    json_put(json, "slg_end", json_real(r->slg_end));
+}
+
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
@@ -118,14 +128,7 @@ static json_t *request_json(const struct job *job) {
     json_array_size(loras) ? json_put(json, "loras", loras) : json_decref(loras);
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
-    if (job_branches(job) > job->settings.n_prompts) {
-        json_t *layers = json_array();
-        for (int i = 0; i < r->n_slg_layers; i++) json_push(layers, json_integer(r->slg_layers[i]));
-        json_put(json, "slg_layers", layers);
-        json_put(json, "slg_scale", json_real(r->slg_scale));
-        json_put(json, "slg_start", json_real(r->slg_start));
-        json_put(json, "slg_end", json_real(r->slg_end));
-    }
+    if (job_branches(job) > job->settings.n_prompts) put_slg(json, r);
     put_pictures(job, json);
     if (job->settings.preview == PREVIEW_NONE) return json;
     struct stage_need takes = {0};

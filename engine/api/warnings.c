@@ -48,7 +48,7 @@ static void warn_of_guidance(const struct sluice_session_options *to, const stru
              requested);
 }
 
-/* Where a step begins, for --cfg-until. */
+/* Level at which a step begins, in the unit of --cfg-until: 0 is pure noise, 1 the clean image. */
 static double level_of(const struct grid_step *step) {
     return 1 - (double)step->at.timestep / TRAINED_TIMESTEPS;
 }

@@ -177,23 +177,6 @@ static enum status bind_readers(struct conversion *c, const char *prefix, struct
     return e->code;
 }
 
-/* Binds a component for the recipe's slot. A text encoder without all hidden states of that recipe is bound
- * for another recipe; without any, the first error stays. */
-static enum status bind_any(struct conversion *c, const char *prefix, struct tensor_index view,
-                            const struct recipe *recipe, int slot, enum config_origin *origin,
-                            struct error *e) {
-    bind_slot(c, recipe, slot, view, &c->config, origin, e);
-    for (const struct recipe *const *r = recipes; *r && c->family->kind == FAMILY_TEXT; r++)
-        for (int i = 0; (*r)->slot[i].family && e->code != OK && e->code != MEMORY; i++) {
-            struct error failure = {0};
-            if (!slot_takes(&(*r)->slot[i], c->family, prefix)) continue;
-            config_destroy(&c->config);
-            c->config = (struct config){0};
-            if (bind_slot(c, *r, i, view, &c->config, origin, &failure) == OK) *e = failure;
-        }
-    return e->code;
-}
-
 /* Binds the component. An autoencoder's encoder and decoder are bound together. */
 static enum status bind_family(struct conversion *c, const char *prefix, struct error *e) {
     struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
@@ -209,7 +192,18 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
                                     .family = c->family,
                                     .index = &view,
                                     .path = c->place};
-    if (bind_any(c, prefix, view, recipe, slot, &origin, e) != OK) return e->code;
+    bind_slot(c, recipe, slot, view, &c->config, &origin, e);
+    /* A text encoder may lack layers that the recipe reads. Then tries all slots of all recipes; if all fail,
+     * returns the first error. */
+    for (const struct recipe *const *r = recipes; *r && c->family->kind == FAMILY_TEXT; r++)
+        for (int i = 0; (*r)->slot[i].family && e->code != OK && e->code != MEMORY; i++) {
+            struct error failure = {0};
+            if (!slot_takes(&(*r)->slot[i], c->family, prefix)) continue;
+            config_destroy(&c->config);
+            c->config = (struct config){0};
+            if (bind_slot(c, *r, i, view, &c->config, &origin, &failure) == OK) *e = failure;
+        }
+    if (e->code != OK) return e->code;
     if (o->n_loras && merge_open(&subject, &c->merge, e) != OK) return e->code;
     c->config_is_file = origin == CONFIG_JSON_FILE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);

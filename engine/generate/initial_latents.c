@@ -43,7 +43,7 @@ static void fill_picture(const struct job *job, int i) {
         picture.width = encoded->size.width;
         picture.height = encoded->size.height;
         picture.rgb = t->resized.data;
-        picture.alpha = NULL; /* already over white */
+        picture.alpha = NULL; /* already composited over white */
     }
     if (encoded->kind == ENCODED_MASKED) {
         mask = &job->pictures.fitted[PICTURE_MASK];

@@ -38,6 +38,7 @@ void preview_capture(const struct job *job, int image, int i_call, const float *
     frame_conditioning_put_clean(job, l->denoised);
 }
 
+/* Calls on_preview. alpha: rank 0 without alpha. */
 static void emit_rgb(const struct running *r, int image, int step, struct tensor rgb, struct tensor alpha) {
     struct sluice_preview out = {.struct_size = sizeof out,
                                  .index = image,
@@ -69,9 +70,9 @@ static enum status decode_evaluation_ended(void *user, const struct visit *visit
     return e->code;
 }
 
-/* Decodes one latent frame [C, Y, X] to *rgb [Y, X, 3] U8 and to the layout's alpha. Channel planes may be
- * any distance apart in memory. The device must be idle. layout_release(job->preview_job) frees the memory of
- * *rgb, also after failure. */
+/* Decodes one latent frame [C, Y, X] to *rgb [Y, X, 3] U8 and, with alpha, to the preview job's layout.alpha
+ * [Y, X] U8. Channel planes may be any distance apart in memory. The device must be idle.
+ * layout_release(job->preview_job) frees the memory of both, also after failure. */
 static enum status decode_frame(struct running *r, struct tensor frame, struct tensor *rgb, struct error *e) {
     struct job *inner = r->job->preview_job;
     struct run_hooks hooks = {.user = r,

@@ -162,8 +162,7 @@ struct job_span {
     int slot, first_call, n_calls;
     int n_prompts;      /* number of prompts evaluated: 2 with guidance, else 1 */
     double scale;       /* guidance scale; 1: no call is guided */
-    int n_guided_calls; /* number of leading calls with guidance; the unconditional lanes compute only these
-                         */
+    int n_guided_calls; /* number of leading calls with guidance, the only ones with unconditional lanes */
     int first_slg_call; /* first call with skip-layer guidance lanes, counted from first_call */
     int n_slg_calls;
 };

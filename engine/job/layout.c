@@ -54,8 +54,8 @@ static void fill_time_ids(const struct job *job, struct lane *lane) {
     lane->n_add_time_ids = SCORE + 1;
 }
 
-/* Lists the places of the reference images in the rows of prompt_embeds that a text encoder with
- * image_prompt.pad writes. */
+/* Lists the places of the reference images in prompt_embeds: the rows of their vision tokens, written by the
+ * text encoder with image_prompt.pad. */
 static void list_picture_places(const struct job *job, int prompt,
                                 struct vision_span vision_spans[LANE_REFERENCES_MAX]) {
     const struct recipe *recipe = job->model->recipe;
@@ -158,7 +158,8 @@ static void make_texts(const struct job *job, struct layout *l, struct arena *ar
     }
 }
 
-/* Makes the outputs of text encoders that other text encoders read: one for each prompt that runs. */
+/* Makes the outputs of text encoders that feed other text encoders (slot.reads): one for each prompt that is
+ * encoded. */
 static void make_sources(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct prompt_cache_hits *hits = &job->prompts.hits;
     for (int k = 0; k < job->prompts.n_texts; k++) {

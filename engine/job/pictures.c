@@ -104,7 +104,7 @@ static struct picture_size input_size(const struct job *job, int i) {
 static void fit_picture(struct job *job, int i, struct fitting fitting) {
     const struct sluice_picture *input = &job->pictures.input[i];
     bool has_alpha = i != PICTURE_MASK && component_picture_channels(model_decoder(job->model)) == RGBA;
-    fitting.part.alpha = has_alpha && (input->rgb ? input->alpha : (const void *)input->read_rgba_rows);
+    fitting.part.alpha = has_alpha && (input->rgb ? input->alpha != NULL : input->read_rgba_rows != NULL);
     job->pictures.fitting[i] = fitting;
     job->pictures.fitted[i] = *input;
     if (!fitting.part.alpha) job->pictures.fitted[i].alpha = NULL;
@@ -201,6 +201,7 @@ uint64_t pictures_reading_bytes(const struct job *job) {
         const struct encoded *encoded = &job->pictures.encoded[i];
         const struct sluice_picture *source = pictures_fitted(job, encoded);
         struct picture_part part = {.by = TORCH_BICUBIC, .whole = encoded->size, .size = encoded->size};
+        /* plus one RGB row over white, which picture_resize needs for a picture with alpha */
         uint64_t bytes = resample_bytes((struct picture_size){source->width, source->height}, &part) +
                          3 * (uint64_t)source->width;
         if (pictures_resizes(job, encoded) && bytes > most) most = bytes;

@@ -214,8 +214,8 @@ static uint64_t add_candidate(struct job *job, struct layout_choice choice, cons
     return peak;
 }
 
-/* Switches the job to the candidate layout of this choice; which spans are hoisted is not compared. Fails
- * with BUDGET if there is no such candidate. */
+/* Switches the job to the candidate layout with these groups, tiling and prefix; choice.hoisted is ignored.
+ * Fails with BUDGET if there is no such candidate. */
 static enum status lay_out_candidate(struct job *job, struct layout_choice choice, struct error *e) {
     int i = 0;
     for (; i < job->candidates.n; i++) {
@@ -468,7 +468,7 @@ static json_t *stage_value(const struct job *job, json_t *stages, const struct s
     return value;
 }
 
-/* Lays the job out with the plan's number of image groups (absent: 1), VAE tiling and prefix (absent:
+/* Lays the job out with the plan's number of image groups (default 1), VAE tiling and prefix (default:
  * unchanged). */
 static enum status read_layout(struct job *job, json_t *stages, struct error *e) {
     json_t *groups = stage_value(job, stages, &stage_denoise, "groups");

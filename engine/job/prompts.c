@@ -185,8 +185,8 @@ static void sum_entry_bytes(const struct job *job, uint64_t *cached, uint64_t *a
         }
 }
 
-/* A text encoder that another one reads runs for the prompts that the reader lacks in the prompt cache; its
- * output is not cached itself. It skips a prompt without tokens: the reader then has no source. */
+/* Lists the prompts for a text encoder that feeds another one, the reader: the reader's prompt cache misses.
+ * Only the reader's output is cached. Prompts without tokens are skipped; the reader then has no source. */
 static void list_source_misses(struct job *job, int slot, int reader) {
     struct prompt_cache_hits *hits = &job->prompts.hits;
     for (int i = 0; i < hits->n_misses[reader]; i++) {
@@ -201,9 +201,13 @@ static void find_hits(struct job *job) {
     struct prompt_cache_hits *hits = &job->prompts.hits;
     struct prompt_cache *c = job->context.prompt_cache;
     uint64_t cached = 0, added = 0;
+    /* Backwards: a reader comes after its source, which needs the reader's misses. */
     for (int i = job->prompts.n_texts - 1; i >= 0; i--) {
         int slot = job->prompts.text_slot[i], reader = recipe_reader_slot(job->model->recipe, slot);
-        reader < SLOTS_MAX ? list_source_misses(job, slot, reader) : look_up_slot(job, slot);
+        if (reader < SLOTS_MAX)
+            list_source_misses(job, slot, reader);
+        else
+            look_up_slot(job, slot);
     }
     /* A vision encoder runs for every prompt; vision encoder outputs are not cached. */
     for (int slot = 0; slot < SLOTS_MAX; slot++) {

@@ -234,8 +234,8 @@ static const struct {
     {NULL, "text_encoder_3", "text_encoder_3."},
     {NULL, "text_encoder_3", "lora_te3_"},
     {"unigram", "text_encoder_2", "lora_te3_"},
-    /* Anima's text adapter, a part of the transformer for the trainers (diffusers: AnimaLoraLoaderMixin;
-       kohya: networks/lora_anima.py) */
+    /* Anima's text adapter. Kohya's names treat it as part of the transformer. Sources: diffusers,
+     * AnimaLoraLoaderMixin; kohya-ss/sd-scripts, networks/lora_anima.py. */
     {NULL, "text_conditioner", "text_conditioner."},
     {NULL, "text_conditioner", "lora_unet_llm_adapter_"},
 };

@@ -233,7 +233,8 @@ struct model_folder {
 };
 
 /* True if model_index.json has [null, null] for a folder: the pipeline has no such component, even if the
- * folder exists. In modular_model_index.json a third element tells where the component is. */
+ * folder exists. In modular_model_index.json these elements are null for every component; a component
+ * that exists has a third element with its location. */
 static bool is_declared_null(const struct model_folder *model, const char *folder) {
     char key[64];
     size_t n = (size_t)snprintf(key, sizeof key, "%s.2.", folder);

@@ -185,7 +185,8 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
                             .sys = sys,
                             .published = recipe->slot[slot].published,
                             .video = recipe->frames_max > 0};
-    /* A text encoder that another one reads gives its last hidden state, after the final norm. */
+    /* A text encoder that feeds another one (slot.reads) outputs its last hidden state, after the final
+     * norm. */
     c->reads.tokens = recipe_reader_slot(recipe, slot) < SLOTS_MAX;
     for (int i = 0; i < recipe->text.n_conditions; i++) {
         const struct condition *condition = &recipe->text.condition[i];

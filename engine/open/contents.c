@@ -106,6 +106,7 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
     for (const struct family *const *f = families; *f && !first; f++)
         is |= contents_is_architecture(*f, name);
     if (is) return OK;
+    /* Expected: the architectures of the first component's family, else those of all families, each once. */
     for (const struct family *const *f = families; *f; f++)
         for (const char *const *a = (*f)->files.architectures; a && *a && bytes < sizeof known; a++) {
             bool listed = first && first != *f;

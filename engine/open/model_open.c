@@ -363,7 +363,7 @@ static enum status detect_prediction(struct sluice_model *m, struct error *e) {
     return OK;
 }
 
-/* Reads the sigmas of a distilled model's steps, before the shift. */
+/* Reads sample_sigmas of model_index.json: one sigma per step of a distilled model, before the shift. */
 static enum status read_sample_sigmas(struct sluice_model *m, const struct config *config, struct error *e) {
     static const char key[] = "sample_sigmas";
     int n = config_list_length(config, key);

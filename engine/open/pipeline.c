@@ -169,7 +169,7 @@ static bool has_index_value(const struct component_files *files, const struct co
     return value == recipe->selection.index_value;
 }
 
-/* Reads `shift` of the model's scheduler_config.json; 0 if absent. Also errors of config_read. */
+/* Reads `shift` of the model's scheduler_config.json; 0 if absent. Fails like config_read. */
 static enum status read_shift(const struct component_files *files, struct sys *sys, double *shift,
                               struct error *e) {
     struct config config = {0};
@@ -180,7 +180,8 @@ static enum status read_shift(const struct component_files *files, struct sys *s
     return e->code;
 }
 
-/* True if the name of the model or of the denoiser's file selects a recipe with a name_word. */
+/* True if the name of the model or of the denoiser's file has the recipe's name_word or an alias, and not
+ * name_excludes. */
 static bool name_selects(const struct component_files *files, const struct component_file *denoiser,
                          const struct recipe_selection *s) {
     bool has = part_name_has_word(files, denoiser, s->name_word);
@@ -200,6 +201,40 @@ static bool needs_word(const struct recipe *recipe, const struct component *deno
             has_pipeline(*r, name))
             return true;
     return false;
+}
+
+enum { LIST_BYTES = 96 };
+
+/* Appends a number to a list, which is cut at LIST_BYTES. */
+static void add_number(char list[LIST_BYTES], int number) {
+    size_t n = strlen(list);
+    snprintf(list + n, LIST_BYTES - n, "%s%d", n ? ", " : "", number);
+}
+
+/* Checks a list of hidden states in model_index.json, if present. UNSUPPORTED: other hidden states than the
+ * recipe's. META: not a number. Also errors of config_read. */
+static enum status check_layers(const struct component_files *files, struct sys *sys,
+                                const struct condition *condition, struct error *e) {
+    struct config config = {0};
+    char found[LIST_BYTES] = "", expected[LIST_BYTES] = "", key[64];
+    config_read(sys, files->pipeline, &config, e);
+    int n = config_list_length(&config, condition->layers_key);
+    const struct config_value *other = config_find(&config, condition->layers_key); /* no list, or empty */
+    for (int i = 0; i < n && e->code == OK; i++) {
+        int layer = 0;
+        snprintf(key, sizeof key, "%s.%d", condition->layers_key, i);
+        if (config_int(&config, key, -FAMILY_BLOCKS_MAX, FAMILY_BLOCKS_MAX, &layer, e) == OK)
+            add_number(found, layer);
+    }
+    for (int i = 0; i < hidden_states_count(&condition->hidden); i++)
+        add_number(expected, condition->hidden.layers[i]);
+    if (e->code == OK && (n || (other && other->kind != CONFIG_NULL)) && strcmp(found, expected) != 0)
+        error_set(e, UNSUPPORTED,
+                  "unsupported hidden states of the text encoder" WHERE "%s" FOUND "%s [%s]" EXPECTED
+                  "[%s], or no such key",
+                  files->pipeline, condition->layers_key, found, expected);
+    config_destroy(&config);
+    return e->code;
 }
 
 enum status pipeline_choose(const struct component_files *files, const char *name,
@@ -233,6 +268,10 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
         if ((*name && !has_pipeline(*r, name)) || n <= most) continue;
         *recipe = *r;
         most = n;
+    }
+    for (int i = 0; most && *name && files->pipeline && i < (*recipe)->text.n_conditions; i++) {
+        const struct condition *condition = &(*recipe)->text.condition[i];
+        if (condition->layers_key && check_layers(files, denoiser->sys, condition, e) != OK) return e->code;
     }
     if (most) return OK;
     list_pipelines(denoiser, known, sizeof known);

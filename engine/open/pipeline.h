@@ -59,7 +59,7 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
 
 /* Chooses a recipe for a denoiser whose configuration was read: the recipe with the most denoisers and
  * decoders present. name: the pipeline's name, "" if unknown. UNSUPPORTED: the named pipeline has another
- * denoiser. */
+ * denoiser or, by model_index.json, reads other hidden states of the text encoder. */
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e);
 

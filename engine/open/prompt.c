@@ -309,7 +309,8 @@ static enum status encode_apart(struct sys *sys, const struct text_recipe *recip
     return e->code;
 }
 
-/* Truncates a prompt, then appends the tokens of template_after (text_recipe.template_after_tokens). */
+/* Truncates the prompt to leave room for text_recipe.template_after_tokens, then appends the tokens of
+ * template_after. */
 static enum status append_template_after(struct sys *sys, const struct text_recipe *recipe,
                                          const struct tokenizer *tokenizer, struct prompt_tokens *tokens,
                                          struct error *e) {

@@ -112,7 +112,7 @@ TEST(flops_match_formulas) {
         {&family_vae_wan_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_vae_wan22, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 256 * 256},
         {&family_vae_wan22_encoder, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 160 * 160},
-        {&family_vae_qwen21, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 144 * 144},
+        {&family_vae_qwen21, PIXELS / 64, 0, 0, 2 * 2 * PIXELS / 64 * 9 * 1152 * 1152},
         {&family_vae_qwen21_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
         {&family_taesd, PIXELS / 4, 0, 0, 2 * 3 * PIXELS / 4 * 9 * 64 * 64},
         {&family_taehv, PIXELS / 4, 0, 0, 2 * 4 * PIXELS / 4 * 9 * 64 * 64},

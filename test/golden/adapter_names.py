@@ -61,17 +61,6 @@ def sd3(state):
         ("transformer_blocks.", "joint_blocks."), ("proj_out.", "final_layer.linear.")])
 
 
-def anima(state):
-    """Converts a state dict to checkpoint names: the inverse of diffusers' _convert_non_diffusers_anima_lora_to_diffusers."""
-    return stored.rename(state, [
-        ("transformer_blocks.", "blocks."), (".norm1.linear_", ".adaln_modulation_self_attn."), (".norm2.linear_", ".adaln_modulation_cross_attn."),
-        (".norm3.linear_", ".adaln_modulation_mlp."), (".attn1.to_out.0.", ".self_attn.output_proj."), (".attn2.to_out.0.", ".cross_attn.output_proj."),
-        *[(f".attn{i}.{a}_{p}.", f".{kind}_attn.{p}_{b}.") for i, kind in ((1, "self"), (2, "cross")) for p in "qkv" for a, b in (("to", "proj"), ("norm", "norm"))],
-        (".ff.net.0.proj.", ".mlp.layer1."), (".ff.net.2.", ".mlp.layer2."), ("norm_out.linear_", "final_layer.adaln_modulation."),
-        ("proj_out.", "final_layer.linear."), ("time_embed.t_embedder.", "t_embedder.1."), ("time_embed.norm.", "t_embedding_norm."),
-        ("patch_embed.proj.", "x_embedder.proj.1.")])
-
-
 RESNET = [(".norm1.", ".in_layers.0."), (".conv1.", ".in_layers.2."), (".time_emb_proj.", ".emb_layers.1."), (".norm2.", ".out_layers.0."),
           (".conv2.", ".out_layers.3."), (".conv_shortcut.", ".skip_connection.")]
 ENDS = [("conv_in.", "input_blocks.0.0."), ("conv_norm_out.", "out.0."), ("conv_out.", "out.2."), ("time_embedding.linear_1.", "time_embed.0."),

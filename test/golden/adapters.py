@@ -35,10 +35,13 @@ from safetensors.torch import save_file
 
 import adapter_names
 import anima.reference_tensors
+import anima.stored
 import files
 import flux.reference_tensors
 import flux2.reference_tensors
 import flux2.stored
+import krea.reference_tensors
+import krea.stored
 import qwen.reference_tensors
 import qwen21.reference_tensors
 import qwen21.stored
@@ -615,7 +618,7 @@ def anima_base():
         out = latents(anima.reference_tensors.run_case(pipe, case, {}))
         return out | {"hidden.cond": anima.reference_tensors.encode(pipe, case["prompt"])[0]["hidden"]}
 
-    named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", adapter_names.anima)
+    named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", anima.stored.names)
     adapter = {n: rows for n, rows in by_plain(pipe, "text_conditioner").items() if n != "embed"}
     language = {n: rows for n, rows in by_plain(pipe, "text_encoder").items() if n.startswith("layers.")}
     peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
@@ -631,6 +634,22 @@ def anima_base():
     return Fixture("anima", pipe, "anima_base/model", run, tokens(3, 2, channels=5, init=False, mask=False, references=[]), [peft, comfy, kohya], [
         Case([(peft, 1.0)]), Case([(comfy, 0.8)]), Case([(kohya, 1.0)], "diffusers has no adapters of Kohya's scripts here")],
         runner=pipe.modular)
+
+
+def krea_2():
+    """Krea 2's transformer and text fusion: the names of diffusers (peft) and of the authors (ComfyUI)."""
+    pipe = krea.reference_tensors.load(os.path.join(HERE, "krea2", "model"))
+
+    def run(pipe, case):
+        return latents(krea.reference_tensors.run_case(pipe, case))
+
+    named, theirs = by_plain(pipe, "transformer"), by_authors(pipe, "transformer", krea.stored.names)
+    peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
+    comfy = Adapter(pipe, "comfy.safetensors", torch.float16)
+    all_of(peft, "transformer.", "transformer", named, PEFT)
+    all_of(comfy, "diffusion_model.", "transformer", theirs, PEFT, only=lambda i, n: i % 2)
+    return Fixture("krea2", pipe, "krea2/model", run, tokens(3, 2, channels=5, init=False, mask=False, references=[]), [peft, comfy], [
+        Case([(peft, 1.0)]), Case([(comfy, 0.8)]), Case([(comfy, 0.6), (peft, 1.0)])])
 
 
 def of_stored(name, dialects):
@@ -678,8 +697,9 @@ def wan_gguf():
     return fixture
 
 
-MODELS = dict(zimage=zimage, flux=flux_1, flux2=flux2_klein, sdxl=sdxl, lycoris=lycoris, sd1=sd1, qwen_image=qwen_image, qwen21=qwen_image_21, wan22=wan_22,
-              sd35=sd35, anima=anima_base, sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
+MODELS = dict(zimage=zimage, flux=flux_1, flux2=flux2_klein, krea2=krea_2, sdxl=sdxl, lycoris=lycoris, sd1=sd1,
+              qwen_image=qwen_image, qwen21=qwen_image_21, wan22=wan_22, sd35=sd35, anima=anima_base,
+              sd3_medium=sd3_medium, zimage_gguf=zimage_gguf, wan_gguf=wan_gguf)
 
 
 def make(name):

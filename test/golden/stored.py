@@ -33,10 +33,12 @@ from PIL import Image
 from transformers import (Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen3Config, Qwen3Model, T5Config, T5EncoderModel, UMT5Config,
                           UMT5EncoderModel)
 
+import anima.stored
 import files
 import flux.reference_tensors
 import flux2.stored
 import inputs
+import krea.stored
 import qwen.reference_tensors
 import qwen21.stored
 import reference_tensors
@@ -530,7 +532,8 @@ def wan_gguf(folder):
 
 MODELS = dict(wan_gguf=wan_gguf, qwen_gguf=qwen_gguf, zimage_gguf=zimage_gguf, zimage_comfy=zimage_comfy, zimage_convrot=zimage_convrot,
               flux_gguf=flux_gguf, flux_fp8=flux_fp8, flux2_gguf=flux2.stored.gguf_files, flux2_comfy=flux2.stored.comfy_files,
-              qwen21_gguf=qwen21.stored.gguf_files, qwen21_comfy=qwen21.stored.comfy_files)
+              qwen21_gguf=qwen21.stored.gguf_files, qwen21_comfy=qwen21.stored.comfy_files,
+              krea2_comfy=krea.stored.comfy_files, anima_comfy=anima.stored.comfy_files)
 
 
 def make(name):

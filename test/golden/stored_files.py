@@ -111,3 +111,10 @@ def part(folder, *names):
     path = os.path.join(folder, *names)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     return path
+
+
+def guided_case(columns, rows):
+    """Returns a guided image case; its grid is in tokens of 2x2 latent pixels of 8x8 pixels."""
+    return dict(index=0, kind="image", prompt="a red fox in the snow, golden hour", negative_prompt="blurry, low quality", steps=3, cfg_scale=2.5,
+                width=16 * columns, height=16 * rows, seed=42, batch=1, flow_shift=None, channels=5, init=False, mask=False, references=[],
+                latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows)

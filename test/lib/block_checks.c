@@ -202,4 +202,5 @@ const struct block_check block_checks[] = {{"timestep_embedding", check_timestep
                                            {"resized_pixels", check_resized_pixels},
                                            {"whole_picture", check_whole_picture},
                                            {"whole_video", check_whole_video},
+                                           {"bands", check_bands},
                                            {NULL, NULL}};

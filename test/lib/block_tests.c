@@ -219,7 +219,7 @@ static void read_lists(const struct block_test *t, const json_t *about, struct l
         lane->vision_spans[i] = (struct vision_span){.first = number_of(item, "first"),
                                                      .height = number_of(item, "height"),
                                                      .width = number_of(item, "width")};
-        /* a denoiser's lane has no rows */
+        /* spans of a denoiser's lane have no rows */
         const json_t *rows = json_object_get(item, "rows");
         if (rows) lane->vision_spans[i].rows = reference_of(t, rows);
     }
@@ -446,8 +446,8 @@ static struct text_reads reads_of(const json_t *about) {
                                .projected = json_is_true(json_object_get(about, "projected"))};
 }
 
-/* Reads a configuration from a file of the fixture or, if the data have an object, from the object; with
- * "pictures" the image processor's configuration too. */
+/* Reads a configuration: "config" true: from config.json of the fixture; an object: from the object.
+ * "pictures" true: also reads the image processor's configuration. */
 static void read_config(const struct golden *g, const json_t *about, struct config *config, struct error *e) {
     const json_t *what = json_object_get(about, "config");
     char path[GOLDEN_PATH + 32];

@@ -31,14 +31,15 @@ struct block_check {
 };
 extern const struct block_check block_checks[]; /* ended by a NULL key */
 
-/* Checks of block_checks[] for CLIP, Qwen2.5-VL and CLIP's vision encoder (encoder_checks.c) and for tiny
- * decoders (tiny_decoder_checks.c). */
+/* Checks of block_checks[] for CLIP, Qwen2.5-VL and CLIP's vision encoder (encoder_checks.c), for tiny
+ * decoders (tiny_decoder_checks.c) and for levels computed in bands (band_checks.c). */
 void check_clip_rows_in_wider_tensor(struct block_test *t, const json_t *step);
 void check_clip_skip_visits(struct block_test *t, const json_t *step);
 void check_two_hidden_states(struct block_test *t, const json_t *step);
 void check_resized_pixels(struct block_test *t, const json_t *step);
 void check_whole_picture(struct block_test *t, const json_t *step);
 void check_whole_video(struct block_test *t, const json_t *step);
+void check_bands(struct block_test *t, const json_t *step);
 
 /* Opens a runner on the suite's lane of this name; the caller closes it. */
 struct block_runner *block_test_open(const struct block_test *t, const char *lane);

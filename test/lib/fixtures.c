@@ -113,6 +113,20 @@ static const struct stored flux2_comfy = {
                                          .vae = "vae/ae.safetensors"},
     .text_encoder = "text_encoders"};
 
+static const struct stored krea2_comfy = {
+    .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/krea2_raw_fp8.safetensors",
+                                         .llm = "text_encoders/qwen3vl_4b_fp8_scaled.safetensors",
+                                         .vae = VAE_FILE,
+                                         .tokenizer = "tokenizer"},
+    .text_encoder = "text_encoders",
+    .tokenizer = "tokenizer"};
+static const struct stored anima_comfy = {
+    .flags =
+        &(const struct model_paths){.diffusion_model = "diffusion_models/anima-base-v1.0-int8.safetensors",
+                                    .llm = "text_encoder/model.safetensors",
+                                    .vae = VAE_FILE,
+                                    .tokenizer = "."}};
+
 static const struct stored qwen_gguf = {
     .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/qwen-image-edit.gguf",
                                          .llm = "text_encoders/qwen2.5-vl.gguf",
@@ -213,9 +227,12 @@ const struct fixture fixtures[] = {
     {.name = "stored/flux_fp8", .stored = &flux_fp8},
     {.name = "stored/flux2_gguf", .stored = &flux2_gguf},
     {.name = "stored/flux2_comfy", .stored = &flux2_comfy},
+    {.name = "stored/krea2_comfy", .stored = &krea2_comfy},
+    {.name = "stored/anima_comfy", .stored = &anima_comfy},
     {.name = "adapters/zimage", .has_adapters = true},
     {.name = "adapters/flux", .has_adapters = true},
     {.name = "adapters/flux2", .has_adapters = true},
+    {.name = "adapters/krea2", .has_adapters = true},
     {.name = "adapters/sdxl", .has_adapters = true},
     {.name = "adapters/lycoris", .has_adapters = true},
     {.name = "adapters/sd1", .has_adapters = true},

@@ -3,8 +3,8 @@
 #include "test/lib/fault_sys.h"
 
 /* Members of a request: a short prompt and negative prompt, and a memory budget that is never exceeded. */
-#define REQUEST(...) WIDE(48, __VA_ARGS__)
-#define WIDE(width_, ...)                                                                                    \
+#define REQUEST(...) REQUEST_OF_WIDTH(48, __VA_ARGS__)
+#define REQUEST_OF_WIDTH(width_, ...)                                                                        \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
         .negative_prompt = "blurry, low contrast", .width = width_, .height = 32, .seed = 42,                \
@@ -62,7 +62,7 @@ void gates_begin(void) {
 #define FILLED(batch_)       FROM_PICTURE(batch_), .cfg_scale = 1, .guidance = 30, .mask = &mask
 #define REFERRING            DRAWN, .references = references, .n_references = 2
 
-/* Four steps with 1 - sigma 0, 0.05, 0.14, 0.33: the last two have no guidance. */
+/* Steps begin with 1 - sigma of 0, 0.05, 0.14 and 0.33: the last two have no guidance. */
 const struct gate gate_zimage_base = {
     .request = REQUEST(.steps = 4, .batch = 3, .cfg_scale = 2.5, .cfg_norm = 0.8, .cfg_until = 0.1),
     .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 2.5, .cfg_until = 0.1, .mask = &mask),
@@ -156,17 +156,17 @@ const struct gate gate_qwen_edit_plus = {.request = REQUEST(GUIDED(2), EDITING(2
                                          .always = true,
                                          .cuda = CUDA_BUDGETS_AND_PLANS};
 
-const struct gate gate_qwen_image_21 = {.request = WIDE(64, GUIDED(2)),
-                                        .other = WIDE(64, FROM_PICTURE(1), .cfg_scale = 1),
+const struct gate gate_qwen_image_21 = {.request = REQUEST_OF_WIDTH(64, GUIDED(2)),
+                                        .other = REQUEST_OF_WIDTH(64, FROM_PICTURE(1), .cfg_scale = 1),
                                         .threads = 2,
                                         .always = true,
                                         .in_bf16 = true,
                                         .cuda = CUDA_BUDGETS_AND_PLANS,
                                         .small = true};
-const struct gate gate_qwen_image_21_ref = {.request = WIDE(64, GUIDED(2), EDITING(2)),
-                                            .other =
-                                                WIDE(64, .steps = 2, .batch = 2, .cfg_scale = 1, EDITING(1)),
-                                            .threads = 2};
+const struct gate gate_qwen_image_21_ref = {
+    .request = REQUEST_OF_WIDTH(64, GUIDED(2), EDITING(2)),
+    .other = REQUEST_OF_WIDTH(64, .steps = 2, .batch = 2, .cfg_scale = 1, EDITING(1)),
+    .threads = 2};
 
 /* An inpainting request with much state: PNDM keeps four history tensors per image, and the mask adds two
  * tensors on the host. */

@@ -204,7 +204,7 @@ static void open_data(struct golden *g, const struct fixture *f) {
     golden_folder(f, g->path);
     snprintf(path, sizeof path, "%s/expect.json", g->path);
     g->expect = json_load_file(path, 0, NULL);
-    /* An unreadable expect.json would leave the fixture without cases. */
+    /* An invalid expect.json must fail: without cases the fixture would pass every test. */
     if (!access(path, R_OK)) assert_non_null(g->expect);
     snprintf(path, sizeof path, "%s/bf16.json", g->path);
     g->bf16 = json_load_file(path, 0, NULL);

@@ -172,13 +172,14 @@ void int8_case_special_rows(void) {
         }
 }
 
-/* The value of a positive E4M3 code. */
+/* Returns the value of a positive E4M3 code. */
 static float e4m3_value(unsigned char code) {
     return code < 8 ? ldexpf(code, -9) : ldexpf((float)(8 + code % 8), code / 8 - 10);
 }
 
 void int8_case_packed(int32_t rows, int32_t outputs, int32_t inputs) {
-    enum { BEFORE = 5, LEVELS = 16, GROUP = 16, LEAST = 0x20, CODES = 0x58 };
+    /* group scales: E4M3 codes from LEAST to LEAST + CODES - 1 */
+    enum { BEFORE = 5, GROUP = 16, LEAST = 0x20, CODES = 0x58 };
     int32_t all = outputs + BEFORE;
     int64_t head = sizeof quantised_levels, groups = all * (int64_t)(inputs / GROUP);
     case_begin();

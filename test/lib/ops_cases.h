@@ -97,8 +97,8 @@ struct rms_case {
 };
 
 void case_rms_norm(struct rms_case r);
-/* Checks an RMS norm whose weight is stored minus 1. shifted: with a scale and a shift; not if r.modulated.
- */
+/* Checks an RMS norm with a weight that is stored minus 1. shifted: with a scale and a shift; needs
+ * r.modulated false. */
 void case_rms_zero_centered(struct rms_case r, bool shifted);
 
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
@@ -122,7 +122,7 @@ struct rope_case {
 };
 
 void case_rope(struct rope_case c);
-/* Checks RoPE after an RMS norm whose weight is stored minus 1. */
+/* Checks RoPE after an RMS norm with a weight that is stored minus 1. */
 void case_rope_zero_centered(struct rope_case c);
 
 /* Checks a gated linear unit. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over
@@ -132,7 +132,7 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 /* Checks a sum. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b` (f32, shaped
  * like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
-/* dtype: type of the table; gap: floats between rows */
+/* Checks the sum of tokens and interpolated positions. dtype: type of the table; gap: floats between rows. */
 void case_add_positions(struct position_grid grid, int32_t c, enum dtype dtype, int gap, bool in_place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 /* Checks the split of an image into patches, and back. rows, columns: numbers of patches. */

@@ -37,14 +37,15 @@ static int32_t extent_of(const struct rope_options *o, const struct rope_grid *g
 
 /* Computes RoPE's cos and sin for each pair of values of one token. */
 static double *rope_row(const struct rope_options *o, const int32_t *position, double *at) {
-    int32_t all = 0, dim = 0, turned[256];
+    int32_t all = 0, dim = 0, pair_position[256];
     for (int a = 0; a < o->n_axes; a++) all += o->axis_dim[a];
     for (int a = 0; a < o->n_axes; a++)
-        for (int j = 0; j < o->axis_dim[a]; j += 2) turned[dim++] = position[a];
-    /* interleaved M-RoPE, as transformers: every third pair, from 1 and 2 on, is overwritten */
+        for (int j = 0; j < o->axis_dim[a]; j += 2) pair_position[dim++] = position[a];
+    /* Interleaved M-RoPE as in transformers: all pairs have the time position, then every third pair is
+     * overwritten, from pair 1 with rows and from pair 2 with columns. */
     for (int a = 1; a < 3 && o->mrope_interleaved; a++) {
-        for (int i = 0; i < dim && a == 1; i++) turned[i] = position[0];
-        for (int i = a; i < dim && i < 3 * o->axis_dim[a] / 2; i += 3) turned[i] = position[a];
+        for (int i = 0; i < dim && a == 1; i++) pair_position[i] = position[0];
+        for (int i = a; i < dim && i < 3 * o->axis_dim[a] / 2; i += 3) pair_position[i] = position[a];
     }
     dim = 0;
     for (int a = 0; a < o->n_axes; a++)
@@ -56,7 +57,7 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
                 float power = (float)pow(theta, (double)((float)numerator / (float)of));
                 frequency = (double)(1.0f / power);
             }
-            double angle = turned[dim / 2] * frequency;
+            double angle = pair_position[dim / 2] * frequency;
             if (!o->f64_angles) angle = (double)(float)angle;
             *at++ = cos(angle);
             *at++ = sin(angle);

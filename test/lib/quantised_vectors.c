@@ -90,7 +90,7 @@ const float quantised_levels[16] = {-0.980602f, -0.794529f, -0.638165f, -0.50098
 static struct tensor sweep_ramp(enum dtype dtype) {
     struct tensor t = tensor_make(quantised_alloc(1 << 16), dtype, 2, (int32_t[]){256, 256});
     int64_t row_bytes = t.row_bytes, step = 256 / row_bytes, tiled = dtype_tiled_values(dtype);
-    t.scales = t.data; /* any pointer but NULL, so that tensor_scales_bytes counts */
+    t.scales = t.data; /* any pointer but NULL: tensor_scales_bytes returns 0 for a tensor without scales */
     int64_t n_scales = tensor_scales_bytes(&t), head = tensor_scales_head(&t), row_scales = 256 * 4;
     unsigned char *codes = t.data, *scales = quantised_alloc((size_t)n_scales), *at = scales + head;
     for (int64_t i = 0; i < 256 * row_bytes; i++)

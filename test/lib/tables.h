@@ -2,7 +2,8 @@
 #ifndef SLUICE_TEST_TABLES_H
 #define SLUICE_TEST_TABLES_H
 
-/* From now on input images are resized to the published areas, as models of published sizes require. */
+/* Restores the published areas for the resizing of input images, for the rest of the process. Models of
+ * published sizes need them. */
 void tables_use_published_areas(void);
 
 #endif

@@ -99,7 +99,7 @@ static const struct index_entry *find_tensor(const struct tensor_index *index, c
         snprintf(prefixed, sizeof prefixed, "%s%s", prefixes[i], name);
         entry = index_find(index, prefixed);
     }
-    /* prefixes that influence.txt has and the engine's tensor names omit ("model.language_model.") */
+    /* influence.txt has prefixes that the engine's tensor names omit ("model.language_model.") */
     for (const char *rest = strchr(name, '.'); rest && !entry; rest = strchr(rest, '.'))
         entry = index_find(index, ++rest);
     if (!entry) fail_msg("the model has no tensor %s", name);

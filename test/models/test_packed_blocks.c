@@ -114,11 +114,6 @@ struct file_of_one_tensor {
     struct tensor_index index;
 };
 
-static int64_t head_bytes(const struct index_entry *entry) {
-    struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
-    return tensor_scales_head(&t);
-}
-
 static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales, int rank,
                  const int32_t *dim) {
     *m = (struct file_of_one_tensor){
@@ -131,9 +126,10 @@ static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales
     file_used = 5;
     m->entry.bytes = (uint64_t)dtype_bytes(dtype, values);
     m->entry.offset = take(m->entry.bytes);
-    for (int64_t i = 0, head = head_bytes(&m->entry); i < head; i++)
-        (i ? file + m->entry.scales.section[0].offset : add_section(&m->entry, (uint64_t)head, 0))[i] =
-            (unsigned char)(i + 1);
+    struct tensor shape = tensor_make(NULL, dtype, rank, dim);
+    int64_t head = tensor_scales_head(&shape);
+    unsigned char *to = head ? add_section(&m->entry, (uint64_t)head, 0) : NULL;
+    for (int64_t i = 0; i < head; i++) to[i] = (unsigned char)(i + 1);
     if (row_scales) add_row_scales(&m->entry);
     if (dtype == DTYPE_I4_ROT256) add_group_scales(&m->entry);
     if (dtype_tiled_values(dtype)) add_tiles(&m->entry);

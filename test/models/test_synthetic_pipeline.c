@@ -105,10 +105,9 @@ static void test_guidance_of_each_denoiser(struct rig *rig, struct sluice_reques
     }
 }
 
-/* --cfg-until and --cfg-norm with two denoisers, two evaluations a step and skip-layer guidance in steps 1
- * and
- * 2. Steps begin at (1000 - timestep) / 1000 = 0, .225, .45 and .675; steps 0 and 1 are the first denoiser's.
- */
+/* --cfg-until and --cfg-norm with two denoisers, two evaluations per step, and skip-layer guidance in steps 1
+ * and 2. Steps begin at (1000 - timestep) / 1000 = 0, .225, .45 and .675. The first denoiser runs steps 0
+ * and 1. */
 static void test_guidance_limits(struct rig *rig, struct sluice_request request) {
     static const struct {
         double norm, until;
