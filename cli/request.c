@@ -211,9 +211,9 @@ void request_free_files(struct request_files *files) {
 
 /* ---- the request ---- */
 
-void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
-                  uint64_t seed, const struct request_files *files) {
-    sluice_request_defaults(model, request);
+/* Fills in the input images, and the size and number of frames that depend on them. */
+static void fill_images(struct sluice_request *request, const struct args *args,
+                        const struct request_files *files) {
     if (files->init.width) request->init_image = &files->init;
     if (files->end.width) request->end_image = &files->end;
     if (files->mask.width) request->mask = &files->mask;
@@ -229,8 +229,9 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     if (args->width) request->width = args->width;
     if (args->height) request->height = args->height;
     if (args->frames) request->frames = args->frames;
-    if (args->fps) request->fps = args->fps;
-    if (args->steps) request->steps = args->steps;
+}
+
+static void fill_guidance(struct sluice_request *request, const struct args *args) {
     if (args_has_flag(args, "--cfg-scale")) {
         request->cfg_scale = args->cfg_scale.high;
         request->cfg_scale_low = args->cfg_scale.low;
@@ -238,12 +239,21 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     if (args_has_flag(args, "--cfg-norm")) request->cfg_norm = args->cfg_norm;
     if (args_has_flag(args, "--cfg-until")) request->cfg_until = args->cfg_until;
     if (args_has_flag(args, "--guidance")) request->guidance = args->guidance;
-    if (args_has_flag(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     request->slg_layers = args->slg_layers.at;
     request->n_slg_layers = args->slg_layers.n;
     if (args_has_flag(args, "--slg-scale")) request->slg_scale = args->slg_scale;
     if (args_has_flag(args, "--slg-start")) request->slg_start = args->slg_start;
     if (args_has_flag(args, "--slg-end")) request->slg_end = args->slg_end;
+}
+
+void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
+                  uint64_t seed, const struct request_files *files) {
+    sluice_request_defaults(model, request);
+    fill_images(request, args, files);
+    if (args->fps) request->fps = args->fps;
+    if (args->steps) request->steps = args->steps;
+    fill_guidance(request, args);
+    if (args_has_flag(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     /* Inpainting repaints the masked region in full; img2img takes the model's default strength. */
     if (args->mask) request->strength = 1;
     if (args_has_flag(args, "--strength")) request->strength = args->strength;

@@ -455,11 +455,11 @@ static void krea2_declare_tokens(const struct component *c, struct krea2_state *
                                  struct arena *arena, bool *ok) {
     const int32_t *d = c->dims;
     int32_t token_dim[] = {rows, d[DIM]}, tap_dim[] = {taps, d[TEXT]};
-    int32_t n_tokens = rows * d[DIM], n_taps = taps * d[TEXT]; /* values */
-    struct tensor both =
-        arena_tensor(arena, DTYPE_F32, 1, (int32_t[]){n_tokens > n_taps ? n_tokens : n_taps}, ok);
-    s->tokens = tensor_reshape(tensor_slice(both, 0, n_tokens), 2, token_dim);
-    if (taps) s->taps = tensor_reshape(tensor_slice(both, 0, n_taps), 2, tap_dim);
+    bool wide =
+        (int64_t)rows * d[DIM] >= (int64_t)taps * d[TEXT]; /* a count of values may exceed INT32_MAX */
+    struct tensor both = arena_tensor(arena, DTYPE_F32, 2, wide ? token_dim : tap_dim, ok);
+    s->tokens = tensor_make(both.data, DTYPE_F32, 2, token_dim);
+    if (taps) s->taps = tensor_make(both.data, DTYPE_F32, 2, tap_dim);
 }
 
 static void krea2_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

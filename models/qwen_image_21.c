@@ -476,8 +476,8 @@ static enum status qwen21_check_lanes(const struct component *c, const struct la
 
 /* Allocates keys or values of the prefix: [rows, dim] in the operands' type, each row padded to 16
  * bytes. */
-static struct tensor qwen21_declare_kept(struct arena *arena, enum dtype dtype, int32_t rows, int32_t dim,
-                                         bool *ok) {
+static struct tensor qwen21_declare_prefix_rows(struct arena *arena, enum dtype dtype, int32_t rows,
+                                                int32_t dim, bool *ok) {
     int32_t step = dtype == DTYPE_F32 ? 1 : 8;
     struct tensor t = arena_tensor(arena, dtype, 2, (int32_t[]){rows, (dim + step - 1) / step * step}, ok);
     t.dim[1] = dim;
@@ -509,8 +509,8 @@ static void qwen21_declare(const struct component *c, struct lane *lanes, int n_
         s->prefix = tensor_slice(s->tokens, 0, prefix);
         s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){prefix + rows, d[HEAD] / 2, 2}, ok);
         s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){lanes[i].text.dim[0], d[DIM]}, ok);
-        s->keys = qwen21_declare_kept(arena, lanes[i].operand, kept, d[DIM], ok);
-        s->values = qwen21_declare_kept(arena, lanes[i].operand, kept, d[DIM], ok);
+        s->keys = qwen21_declare_prefix_rows(arena, lanes[i].operand, kept, d[DIM], ok);
+        s->values = qwen21_declare_prefix_rows(arena, lanes[i].operand, kept, d[DIM], ok);
     }
 }
 

@@ -43,7 +43,7 @@ static void vae_bands_weights(const struct vae_bands *bands, struct arena *arena
 }
 
 /* Makes the tensors of all levels in the kept memory. */
-static void vae_bands_kept(const struct vae_bands *bands, struct vae_bands_level *levels) {
+static void vae_bands_tensors(const struct vae_bands *bands, struct vae_bands_level *levels) {
     struct arena arena = {.base = bands->memory.data, .bytes = (uint64_t)tensor_bytes(&bands->memory)};
     bool ok = true;
     vae_bands_weights(bands, &arena, levels, &ok);
@@ -79,7 +79,7 @@ static void vae_bands_keep_conv(struct context *x, const struct linear_weights *
 void vae_bands_keep_resnet(struct context *x, const struct vae_bands *bands, int level, int i,
                            const struct resnet_weights *w) {
     struct vae_bands_level levels[VAE_BANDS_LEVELS];
-    vae_bands_kept(bands, levels);
+    vae_bands_tensors(bands, levels);
     const struct resnet_weights *to = &levels[level - bands->first].resnet[i];
     vae_bands_keep(x, to->norm1.weight, w->norm1.weight);
     vae_bands_keep(x, to->norm2.weight, w->norm2.weight);
@@ -91,7 +91,7 @@ void vae_bands_keep_resnet(struct context *x, const struct vae_bands *bands, int
 void vae_bands_keep_up(struct context *x, const struct vae_bands *bands, int level,
                        const struct linear_weights *w) {
     struct vae_bands_level levels[VAE_BANDS_LEVELS];
-    vae_bands_kept(bands, levels);
+    vae_bands_tensors(bands, levels);
     vae_bands_keep_conv(x, &levels[level - bands->first].up, w);
 }
 
@@ -234,7 +234,7 @@ void vae_bands_forward(struct context *x, const struct vae_bands *bands, const s
     struct vae_bands_run run = {
         .x = x, .bands = bands, .from = vae_whole_strip(from), .level_input = vae_whole_strip(level_input)};
     int32_t Y = image.dim[0], X = image.dim[1], step = vae_bands_step(X), lag = -1;
-    vae_bands_kept(bands, run.weights);
+    vae_bands_tensors(bands, run.weights);
     for (int i = 0; i < bands->n; i++) {
         int finer = bands->n - 1 - i;
         lag = vae_bands_begin(&run, i, Y >> finer, X >> finer, step >> finer, 2 * lag + 2);

@@ -101,8 +101,17 @@ static int text_number(const struct slot *slot) {
 
 static bool has_other_texts(const struct recipe *recipe, int slot) {
     for (int i = 0; recipe->slot[i].family; i++)
-        if (i != slot && recipe->slot[i].family->kind == FAMILY_TEXT) return true;
+        if (i != slot && recipe->slot[i].family->kind == FAMILY_TEXT && !recipe->slot[i].reads) return true;
     return false;
+}
+
+/* Writes the prefix of Anima's text adapter. Trainers that use the authors' names treat the adapter as a part
+ * of the transformer. Source: kohya-ss/sd-scripts, networks/lora_anima.py ("lora_unet_llm_adapter_"). */
+static bool text_adapter_prefix(const struct adapter_naming *dialect, const struct slot *slot, char *prefix) {
+    const char *part = slot->flag + strspn(slot->flag, "-"), *end = dialect->flattened ? "_" : ".";
+    if (dialect->texts == TEXTS_BY_FOLDER) return snprintf(prefix, BLOCK_NAME_MAX, "%s.", slot->folder) > 0;
+    return dialect->texts != TEXTS_NONE && dialect->authors &&
+           snprintf(prefix, BLOCK_NAME_MAX, "%s%s%s", dialect->transformer, part, end) > 0;
 }
 
 static bool text_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
@@ -110,6 +119,7 @@ static bool text_prefix(const struct adapter_naming *dialect, const struct recip
     static const char folder[] = "text_encoders.";
     const struct slot *s = &recipe->slot[slot];
     const char *const *whole = s->prefixes;
+    if (s->reads) return text_adapter_prefix(dialect, s, prefix);
     switch (dialect->texts) {
     case TEXTS_BY_FOLDER:
         return snprintf(prefix, BLOCK_NAME_MAX, "%s.", s->folder) > 0;

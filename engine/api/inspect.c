@@ -411,9 +411,13 @@ static void inspect_text(struct tokenizer_search *search, int slot, struct findi
         json_push(to->missing, json_string(text->tokenizer_folder));
     else if (failure.code != OK)
         add_line(to->missing, &failure);
+    int longest = text->tokens_max;
+    if (tokenizer && failure.code == OK &&
+        prompt_longest(search->sys, text, tokenizer, &longest, &failure) != OK)
+        add_line(to->missing, &failure);
     json_t *json = to->text[slot];
     if (json) {
-        json_put(json, "max_sequence_length", json_integer(text->tokens_max));
+        json_put(json, "max_sequence_length", json_integer(longest));
         json_put(json, "tokenizer", tokenizer ? json_string(tokenizer_kind(tokenizer)) : json_null());
     }
     tokenizer_close(tokenizer);

@@ -124,6 +124,27 @@ static enum status choose_part(struct conversion *c, const struct contents *cont
     return OK;
 }
 
+/* Replaces the component's family by a family with the same tensors (family_files.same_tensors), if the
+ * configuration or --part names the other family. */
+static enum status choose_family(struct conversion *c, const char *prefix, struct error *e) {
+    struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
+    const struct family *found = c->family;
+    for (const struct family *const *f = families; *f && c->family == found && e->code == OK; f++) {
+        struct config config = {0};
+        enum config_origin origin;
+        int slot;
+        const struct recipe *recipe =
+            (*f)->files.same_tensors == found ? part_place(c, *f, prefix, &slot) : NULL;
+        if (!recipe) continue;
+        struct config_place place = {c->place, &recipe->slot[slot], &view};
+        bool is = c->options->part && !strcmp(c->options->part, (*f)->name);
+        configuration_read(c->sys, &place, &config, &origin, e);
+        if (is || configuration_names(&config, *f)) c->family = *f;
+        config_destroy(&config);
+    }
+    return e->code;
+}
+
 /* Stores the block kind of each tensor of a bound component. */
 static enum status find_kinds(struct conversion *c, const struct component *component, struct error *e) {
     struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
@@ -237,7 +258,8 @@ enum status convert_open(struct conversion *c, struct error *e) {
                              "the model's file, with --lora %s to merge the adapter into it",
                              c->whole.sources[0].path, c->whole.sources[0].path);
     if (!c->family) return index_check_quantised(&c->whole, e);
-    return bind_family(c, contents.component[c->view].prefix, e);
+    const char *prefix = contents.component[c->view].prefix;
+    return choose_family(c, prefix, e) == OK ? bind_family(c, prefix, e) : e->code;
 }
 
 void convert_close(struct conversion *c) {

@@ -43,9 +43,11 @@ void prompts_list_vision_spans(const struct job *job, int slot, int prompt,
  * matters. Placeholder tokens before each picture replace the template text. With template_apart the template
  * has exactly one token before and one token after each picture. */
 static enum status encode_longest(const struct job *job, const struct text_recipe *recipe,
-                                  const int32_t *vision_tokens, int n_pictures, struct prompt_tokens *tokens,
-                                  struct error *e) {
+                                  const struct tokenizer *tokenizer, const int32_t *vision_tokens,
+                                  int n_pictures, struct prompt_tokens *tokens, struct error *e) {
     enum { PICTURE_TEMPLATE_TOKENS = 8 };
+    int longest;
+    if (prompt_longest(job->sys, recipe, tokenizer, &longest, e) != OK) return e->code;
     int before = recipe->template_apart ? 1 : PICTURE_TEMPLATE_TOKENS, after = recipe->template_apart ? 1 : 0;
     tokens->drop_idx = n_pictures ? recipe->image_prompt.drop_idx : recipe->drop_idx;
     tokens->n_ids = tokens->drop_idx;
@@ -53,8 +55,7 @@ static enum status encode_longest(const struct job *job, const struct text_recip
         tokens->picture[i] = tokens->n_ids + before;
         tokens->n_ids = tokens->picture[i] + vision_tokens[i] + after;
     }
-    tokens->n_ids +=
-        (recipe->tokens_planned ? recipe->tokens_planned : recipe->tokens_max) - recipe->drop_idx;
+    tokens->n_ids += (recipe->tokens_planned ? recipe->tokens_planned : longest) - recipe->drop_idx;
     tokens->ids = sys_new(job->sys, (size_t)tokens->n_ids, sizeof *tokens->ids, "tokens", e);
     return e->code;
 }
@@ -71,7 +72,7 @@ static enum status encode_prompt(const struct job *job, int slot, const char *pr
         if (job->pictures.encoded[i].kind == ENCODED_VISION)
             vision_tokens[n_pictures++] = job->pictures.encoded[i].columns * job->pictures.encoded[i].rows;
     if (!prompt || job->model->published)
-        return encode_longest(job, recipe, vision_tokens, n_pictures, tokens, e);
+        return encode_longest(job, recipe, tokenizer, vision_tokens, n_pictures, tokens, e);
     if (!n_pictures)
         return prompt_encode(job->sys, recipe, tokenizer, prompt, strlen(prompt), weighs, tokens, e);
     return prompt_encode_pictured(job->sys, recipe, tokenizer, prompt, strlen(prompt), vision_tokens,

@@ -182,6 +182,11 @@ static int edit_distance(const char *x, const char *y, int most) {
     return row[ny];
 }
 
+static bool lists_name(const struct weight_name *const *listed, int n, const char *name) {
+    while (n > 0 && compare_flat(listed[n - 1]->name, name) != 0) n--;
+    return n > 0;
+}
+
 int weight_names_nearest(const struct weight_names *names, int slot, const char *name,
                          const struct weight_name **nearest, int n_max) {
     enum { NEAREST_MAX = 8 };
@@ -193,7 +198,7 @@ int weight_names_nearest(const struct weight_names *names, int slot, const char 
         if (i && at[-1].slot == at->slot && !compare_flat(at[-1].name, at->name)) continue;
         int most = n < n_max ? NEAREST_BYTES : distance[n - 1] - 1;
         int d = edit_distance(name, at->name, most), k;
-        if (d > most) continue;
+        if (d > most || lists_name(nearest, n, at->name)) continue;
         if (n < n_max) n++;
         for (k = n - 1; k > 0 && distance[k - 1] > d; k--) {
             distance[k] = distance[k - 1];

@@ -54,8 +54,8 @@ void weight_names_destroy(struct weight_names *names);
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n);
 
-/* Lists up to n_max names of the slot (-1: all slots) with the smallest edit distance, nearest first. Returns
- * the number of listed names. */
+/* Lists up to n_max different names of the slot (-1: all slots) with the smallest edit distance, nearest
+ * first. Returns the number of listed names. */
 int weight_names_nearest(const struct weight_names *names, int slot, const char *name,
                          const struct weight_name **nearest, int n_max);
 

@@ -21,7 +21,7 @@ static const char *architecture_of(const struct config *config) {
     return config_string(config, "general.architecture", "");
 }
 
-static bool names_family(const struct config *config, const struct family *family) {
+bool configuration_names(const struct config *config, const struct family *family) {
     const char *name = config_string(config, family->files.config_key, "");
     bool is = !strcmp(name, family->files.config_value);
     for (const char *const *other = family->files.config_others; other && *other && !is; other++)
@@ -51,7 +51,7 @@ static enum status read_config_json(struct sys *sys, const char *path, const str
     sys->release(sys, file);
     /* Several components may share a folder: a config.json that belongs to another component's family is
      * ignored. */
-    if (!path_is_folder(path) && !names_family(config, family)) config_destroy(config);
+    if (!path_is_folder(path) && !configuration_names(config, family)) config_destroy(config);
     return e->code;
 }
 
@@ -72,7 +72,7 @@ static enum status parse_metadata(struct sys *sys, const struct config_place *pl
     if (config->path || config_parse(sys, path, text, NULL, config, e) != OK) goto out;
     bool names_model = config_find(config, "_class_name") || config_find(config, "model_type") ||
                        config_find(config, "general.architecture");
-    if (!names_family(config, place->slot->family) && (names_model || place->index->prefix))
+    if (!configuration_names(config, place->slot->family) && (names_model || place->index->prefix))
         config_destroy(config);
 out:
     return e->code == OK ? OK : error_expected(e, "JSON under the key `config` of the file's metadata");

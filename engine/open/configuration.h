@@ -28,6 +28,9 @@ struct config_place {
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 
+/* True if the configuration's model name, or general.architecture, is the family's. */
+bool configuration_names(const struct config *config, const struct family *family);
+
 /* Initialises a component with the recipe's values for the slot. The caller sets the tensor index
  * afterwards. */
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);

@@ -336,6 +336,19 @@ static enum status append_template_after(struct sys *sys, const struct text_reci
     return e->code;
 }
 
+enum status prompt_longest(struct sys *sys, const struct text_recipe *recipe,
+                           const struct tokenizer *tokenizer, int *n_ids, struct error *e) {
+    int32_t *after = NULL;
+    int n = 0;
+    *n_ids = recipe->tokens_max;
+    if (!tokenizer || !recipe->template_after_tokens) return OK;
+    if (tokenizer_encode(tokenizer, recipe->template_after, strlen(recipe->template_after), &after, &n, e) ==
+        OK)
+        *n_ids += n - recipe->template_after_tokens;
+    sys->release(sys, after);
+    return e->code;
+}
+
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer) {
     if (tokenizer_pad(tokenizer) >= 0) return tokenizer_pad(tokenizer);
     return recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;

@@ -29,6 +29,12 @@ enum status prompt_check(const struct text_recipe *recipe, const struct tokenize
 /* Id of the padding token: from the tokenizer's configuration, else from the recipe. */
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer);
 
+/* Finds the number of tokens of the longest prompt of one window without images. It is tokens_max unless the
+ * tokenizer splits template_after into another number of tokens than template_after_tokens. tokenizer NULL:
+ * the published one. MEMORY. */
+enum status prompt_longest(struct sys *sys, const struct text_recipe *recipe,
+                           const struct tokenizer *tokenizer, int *n_ids, struct error *e);
+
 /* Encodes a prompt of `bytes` bytes. use_emphasis: parse emphasis such as "(word:1.3)" (prompt_syntax.h), for
  * recipes with windows. Destroy tokens also after failure. */
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,

@@ -75,7 +75,7 @@ __device__ static inline float4 add_scaled(float4 sum, float4 v, float factor) {
 }
 
 /* Adds the bilinear sum of the four table rows around each token. Grid: rows_grid_of; no shared memory; 32
- * registers, quantised 79. Bytes: 8 per value plus the table, which neighbouring tokens read again from the
+ * registers, quantised 101. Bytes: 8 per value plus the table, which neighbouring tokens read again from the
  * cache; FLOPs: 8. Bound by memory; share of peak: not measured yet. `out` may alias `a`, as in glu_rows. */
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)

@@ -169,6 +169,34 @@ static void test_gguf_describes_itself(void) {
     index_destroy(&o.index);
 }
 
+/* Qwen3 and Qwen3-VL's language model have the same tensors: config.json decides, or else --part. */
+static void test_config_decides_between_equal_tensors(void) {
+    static const char sizes[] =
+        "vocabulary=400,hidden=64,text_heads=2,text_key_heads=1,text_head_dim=32,text_ff=96,heads=4,"
+        "key_heads=2,axis0=8,axis1=12,axis2=12,layers=1,feed_forward=96,fusion_heads=2,fusion_key_heads=2,"
+        "fusion_ff=96,vae_base=16";
+    static const char *const outputs[][3] = {
+        {"vl.gguf", "q8_0"}, {"vl.safetensors", "f16"}, {"vl_part.gguf", "q8_0", "qwen3vl"}};
+    char folder[200], config[220];
+    snprintf(folder, sizeof folder, "%s/text_encoder", random_model("vl", "krea2", sizes, 5));
+    snprintf(config, sizeof config, "%s/config.json", folder);
+    for (size_t i = 0; i < COUNT_OF(outputs); i++) {
+        const char *output = temporary_path(outputs[i][0]);
+        struct sys machine;
+        struct tensor_index index = {0};
+        struct contents contents;
+        struct error e = {0};
+        if (outputs[i][2]) check(unlink(config) == 0, "cannot remove %s", config);
+        if (!expect_converted(ASK(folder, output, outputs[i][1], .part = outputs[i][2]))) continue;
+        sys_init_machine(&machine);
+        if (!check(contents_open(&machine, output, &index, &contents, &e) == OK, "%s: %s", output, e.what))
+            continue;
+        check(contents.n == 1 && contents.component[0].family == &family_qwen3vl, "%s: %d, %s", output,
+              contents.n, contents.n ? contents.component[0].family->name : "none");
+        index_destroy(&index);
+    }
+}
+
 static void test_vae_not_quantised(void) {
     char folder[192];
     snprintf(folder, sizeof folder, "%s/vae", model_folder());
@@ -638,6 +666,7 @@ int main(void) {
     test_scaled_f8_kept();
     test_rotated_int8_groups();
     test_gguf_describes_itself();
+    test_config_decides_between_equal_tensors();
     test_vae_not_quantised();
     test_rows_without_whole_blocks_dequantised();
     test_first_matching_rule_applies();

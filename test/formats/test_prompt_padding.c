@@ -132,6 +132,25 @@ static void test_deleted_text(void) {
     }
 }
 
+/* A long prompt has the number of tokens that plans assume, also if the tokenizer splits the text after the
+ * prompt into more tokens than the published one (5). */
+static void test_longest_prompt(void) {
+    struct text_recipe apart = right;
+    struct error e = {0};
+    int longest = 0, published = 0;
+    char text[2 * TOKENS + 1];
+    memset(text, '9', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    apart.pad = NULL;
+    apart.template_after_tokens = 5;
+    struct prompt_tokens tokens = encode(&apart, text, NULL);
+    prompt_longest(&machine, &apart, qwen, &longest, &e);
+    prompt_longest(&machine, &apart, NULL, &published, &e);
+    check(e.code == OK && tokens.cut && tokens.n_ids == longest && longest > TOKENS && published == TOKENS,
+          "%d tokens, %d assumed, %d without a tokenizer", tokens.n_ids, longest, published);
+    prompt_destroy(&machine, &tokens);
+}
+
 static void test_failed_allocations(void) {
     static const char text[] = "a 'sign' with \"quotes\"";
     struct fault_sys faulty;
@@ -167,6 +186,7 @@ int main(void) {
         test_cut_is_reported();
         test_quotes();
         test_deleted_text();
+        test_longest_prompt();
         test_failed_allocations();
     }
     tokenizer_close(qwen);

@@ -299,6 +299,8 @@ static const struct named_factor {
     {"krea2", "comfy", "diffusion_model.blocks.27.attn.wk.lora_B.weight", "1536x4"},
     {"krea2", "diffusers", "transformer.text_fusion.refiner_blocks.1.attn.to_gate.lora_B.weight", "2560x4"},
     {"anima", "kohya", "lora_unet_blocks_27_adaln_modulation_mlp_2.lora_up.weight", "6144x4"},
+    {"anima", "kohya", "lora_te_model_layers_27_self_attn_k_proj.lora_down.weight", "4x1024"},
+    {"anima", "lokr", "lora_unet_llm_adapter_blocks_5_cross_attn_k_proj.lokr_w1", "4x4"},
     {"anima", "comfy", "diffusion_model.blocks.0.cross_attn.k_proj.lora_A.weight", "4x1024"},
     {"anima", "diffusers", "transformer.transformer_blocks.5.ff.net.0.proj.lora_B.weight", "8192x4"},
     {"sdxl", "kohya", "lora_unet_input_blocks_4_1_transformer_blocks_1_attn2_to_k.lora_down.weight",
@@ -329,7 +331,7 @@ static void test_adapter_has_published_names(const struct named_factor *want) {
     struct tensor_index index = {0};
     struct error e = {0};
     sys_init_machine(&machine);
-    options.text_encoders = !strncmp(want->name, "lora_te", 7);
+    options.text_encoders = !strncmp(want->name, "lora_te", 7) || strstr(want->name, "llm_adapter");
     snprintf(path, sizeof path, "%s/adapter.safetensors", temporary);
     if (!check(adapter_write(&options, path, &e) == OK && safetensors_open(&machine, path, &index, &e) == OK,
                "%s %s: %s", want->family, want->dialect, e.what))

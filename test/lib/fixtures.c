@@ -120,6 +120,12 @@ static const struct stored krea2_comfy = {
                                          .tokenizer = "tokenizer"},
     .text_encoder = "text_encoders",
     .tokenizer = "tokenizer"};
+static const struct stored anima_comfy = {
+    .flags =
+        &(const struct model_paths){.diffusion_model = "diffusion_models/anima-base-v1.0-int8.safetensors",
+                                    .llm = "text_encoder/model.safetensors",
+                                    .vae = VAE_FILE,
+                                    .tokenizer = "."}};
 
 static const struct stored qwen_gguf = {
     .flags = &(const struct model_paths){.diffusion_model = "diffusion_models/qwen-image-edit.gguf",
@@ -222,6 +228,7 @@ const struct fixture fixtures[] = {
     {.name = "stored/flux2_gguf", .stored = &flux2_gguf},
     {.name = "stored/flux2_comfy", .stored = &flux2_comfy},
     {.name = "stored/krea2_comfy", .stored = &krea2_comfy},
+    {.name = "stored/anima_comfy", .stored = &anima_comfy},
     {.name = "adapters/zimage", .has_adapters = true},
     {.name = "adapters/flux", .has_adapters = true},
     {.name = "adapters/flux2", .has_adapters = true},

@@ -47,6 +47,8 @@ check "predicted time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'
 expect 0 "plan for a card, --max-ram above this machine's memory" plan --family zimage --device cuda:4060 --max-vram 8G --max-ram 900T --json
 check "budget as requested" has ../out '"ram_bytes": *989560464998400'
 expect 0 "--max-ram above this machine's memory" plan --family zimage --max-ram 900T
+# rows * width of the tokens exceeds 2^31
+expect 0 "krea2 at 14336 squared" plan --family krea2 -W 14336 -H 14336 --max-ram 900T
 expect 0 "little memory" plan --family qwen_image_21 --device cuda:4090 --max-vram 1.6G --max-ram 4G --json
 check "the prefix is recomputed" has ../out '"prefix": "recomputed"'
 expect 0 "much memory" plan --family qwen_image_21 --device cuda:4090 --max-vram 20G --max-ram 4G --json

@@ -14,9 +14,10 @@ ANIMA = dict(in_channels=5, out_channels=5, num_attention_heads=4, attention_hea
              max_size=(128, 240, 240), rope_scale=(1.0, 4.0, 4.0), concat_padding_mask=True, extra_pos_embed_type=None)
 ADAPTER = dict(target_dim=32, model_dim=32, num_layers=1, num_attention_heads=2, mlp_ratio=4.0)
 # None: the tensor stays in bf16. Rows of the text encoder have 30 values.
-TYPES = [*[(name, None) for name in ("embed", "final_layer", "out_proj")], ("llm_adapter.blocks.0.mlp.2", "convrot 64 rows"), ("llm_adapter.blocks.0.mlp", "convrot 16 rows"),
-         ("llm_adapter.blocks.0.self_attn", "convrot 16"), ("adaln_modulation", "f8_e4m3"), ("self_attn.v_proj", "f8_e4m3"), ("self_attn", "convrot 64 rows"),
-         ("cross_attn.k_proj", "f8_e4m3"), ("cross_attn.v_proj", "f8_e4m3"), ("cross_attn", "f8_e4m3"), ("mlp.layer1", "f8_e4m3"), ("mlp.layer2", "convrot 256 rows")]
+TYPES = [*[(name, None) for name in ("embed", "final_layer", "out_proj")], ("llm_adapter.blocks.0.mlp.2", "convrot 64 rows"),
+         ("llm_adapter.blocks.0.mlp", "convrot 16 rows"), ("llm_adapter.blocks.0.self_attn", "convrot 16"), ("adaln_modulation", "f8_e4m3"),
+         ("self_attn.v_proj", "f8_e4m3"), ("self_attn", "convrot 64 rows"), ("cross_attn", "f8_e4m3"), ("mlp.layer1", "f8_e4m3"),
+         ("mlp.layer2", "convrot 256 rows")]
 
 
 def names(state):
