@@ -1,4 +1,4 @@
-/* Qwen-Image 2.1 transformer (diffusers: QwenImage21Transformer2DModel). One stream of tokens: the text, in
+/* Qwen-Image-2.1 transformer (diffusers: QwenImage21Transformer2DModel). One stream of tokens: the text, in
  * which each reference image replaces its vision tokens, then the generated image. A token is one latent
  * pixel. No biases.
  *
@@ -373,7 +373,7 @@ static void qwen21_forward_last(struct context *x, const void *weights, const st
     qwen21_layer(x, weights, scope, true);
 }
 
-/* Qwen-Image 2.1 predicts noise - data, the velocity of flow matching. */
+/* Qwen-Image-2.1 predicts noise - data, the velocity of flow matching. */
 static void qwen21_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct qwen21_state *state = scope->lane->state;
@@ -408,11 +408,11 @@ static bool qwen21_probe(const struct tensor_index *index) {
 
 static enum status qwen21_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
-        {"control_img_in", "Qwen-Image 2.1 with control blocks"},
-        {"control_blocks.", "Qwen-Image 2.1 with control blocks"},
+        {"control_img_in", "Qwen-Image-2.1 with control blocks"},
+        {"control_blocks.", "Qwen-Image-2.1 with control blocks"},
         {0},
     };
-    return component_refuse_similar(c, relatives, "Qwen-Image 2.1", e);
+    return component_refuse_similar(c, relatives, "Qwen-Image-2.1", e);
 }
 
 static enum status qwen21_configure(struct component *c, const struct config *config, struct error *e) {
@@ -425,7 +425,7 @@ static enum status qwen21_configure(struct component *c, const struct config *co
     config_check_list(config, "axes_dims_rope", N_AXES, e);
     if (e->code == OK && !s->causal_condition)
         return error_set(e, UNSUPPORTED,
-                         "unsupported Qwen-Image 2.1: text and references depend on the timestep" WHERE
+                         "unsupported Qwen-Image-2.1: text and references depend on the timestep" WHERE
                          "%s" FOUND "causal_condition false" EXPECTED "causal_condition true",
                          c->index.sources[0].path);
     struct mmdit_sizes sizes = {.dim = d[DIM],
@@ -668,7 +668,7 @@ const struct recipe recipe_qwen_image_21 = {
     .patch = QWEN21_PATCH,
     .colours = &latent_colours_qwen21,
     .size_tokens = QWEN21_MERGE,
-    .published = {.title = "Qwen-Image 2.1",
+    .published = {.title = "Qwen-Image-2.1",
                   .reference = DIFFUSERS,
                   .sources = {qwen21_files, qwen21_sources}},
 };

@@ -40,7 +40,7 @@ extern "C" {
     _(512, 64, 32, 4, 2, 12)                                                                                 \
     _(640, 32, 32, 2, 4, 10) /* heads from 640 columns on: four warps, for registers or shared memory */     \
     _(1024, 32, 16, 2, 4, 12)                                                                                \
-    _(1152, 16, 16, 1, 4, 8) /* 16 queries, for shared memory: the VAE of Qwen-Image 2.1 */
+    _(1152, 16, 16, 1, 4, 8) /* 16 queries, for shared memory: the VAE of Qwen-Image-2.1 */
 
 /* Larger tiles for GPUs with more shared memory per multiprocessor (compute capability 8.0, 8.7, 9.0), where
  * two such blocks fit: fewer barriers, row maxima and loads for the same products. With tiles of 64 keys,

@@ -56,7 +56,7 @@ static const double F2 = 6144;                        /* Flux.2 dev: hidden size
 static const double OT = 4096 + 256;                  /* Ovis-Image: OT tokens, 256 of them text */
 static const double CR = 344, CC = 5120;              /* Chroma's approximator: CR rows, CC columns */
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: QT tokens, 64 of them text */
-static const double QN = 4096;                        /* Qwen-Image 2.1: image tokens, beside 64 of text */
+static const double QN = 4096;                        /* Qwen-Image-2.1: image tokens, beside 64 of text */
 /* Krea 2: hidden size, width of keys, feed-forward size; as many tokens as Qwen-Image */
 static const double KC = 6144, KK = 1536, KF = 16384;
 static const double UT = 4096, UC = 320;

@@ -61,7 +61,7 @@ static const struct tolerance tolerances_krea2[] = {
     {0},
 };
 
-/* Qwen-Image 2.1 with guidance of 4, where PyTorch's own error of the latent in bf16 is 4.67e-2. Measured
+/* Qwen-Image-2.1 with guidance of 4, where PyTorch's own error of the latent in bf16 is 4.67e-2. Measured
  * under emulation. */
 static const struct tolerance tolerances_qwen_image_21[] = {
     {"latent after a step", 4.46e-2, 9e-2},

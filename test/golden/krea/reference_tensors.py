@@ -39,13 +39,13 @@ def load(folder):
 
 
 @torch.no_grad()
-def encode(pipe, prompt):
+def encode(pipe, prompt, rows=TOKENS_MAX):
     """Returns the reference tensors of one prompt by the pipeline's own code, without padding, and its number of
     tokens before truncation."""
     given = {}
     keep = pipe.text_encoder.register_forward_pre_hook(
         lambda _m, _a, kw: given.update(ids=kw["input_ids"][0].int().clone(), mask=kw["attention_mask"][0].clone()), with_kwargs=True)
-    hidden, mask = pipe.encode_prompt(prompt, max_sequence_length=TOKENS_MAX)
+    hidden, mask = pipe.encode_prompt(prompt, max_sequence_length=rows)
     keep.remove()
     uncut = len(pipe.tokenizer(pipe.prompt_template_encode_prefix + prompt).input_ids) + SUFFIX
     return dict(ids=given["ids"][given["mask"]], hidden=hidden[0][mask[0]].flatten(1)), uncut
