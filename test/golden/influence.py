@@ -97,7 +97,7 @@ def report(target):
     for part in parts:
         for name, parameter in getattr(pipe, part).named_parameters():
             # prompts depend neither on the head nor on Mistral's tower, so files may omit them
-            if name.startswith(("lm_head.", "model.vision_tower.", "model.multi_modal_projector.")):
+            if name.startswith(("lm_head.", "model.vision_tower.", "model.multi_modal_projector.", *getattr(family, "NOT_READ", ()))):
                 continue
             full = f"{part}.{named(name)}"
             kept = parameter.clone()
