@@ -135,7 +135,7 @@ tr -d ' \n' <../out >../flat
 check "empty components array" has ../flat '"components":\[\]'
 check "modules" has ../flat '"modules":460,"dialects":{"kohya":460},"forms":{"LoKr":460},"ranks":{"2":460},"alphas":{"[12]":230,"[12]":230}'
 check "both components" has ../flat '"name":"text_encoder","modules":252,.*"name":"transformer","modules":208,'
-check "recipe" has ../flat '"recipes":\["zimage"\]'
+check "recipes" has ../flat '"recipes":\["zimage","zimage_base"\]'
 check "no tensor list" lacks ../flat '"list"'
 expect 0 "inspect --tensors" inspect a.safetensors --tensors
 check "lists tensors" has ../out ' lora_unet_layers_0_attention_qkv.lokr_w2_a$'
