@@ -90,14 +90,15 @@ static void warn_of_strength(const struct sluice_session_options *to, const stru
 
 static void warn_of_slg(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
-    int n = job->schedule.n_steps, n_within = 0;
+    int n = job->schedule.n_steps, n_in_interval = 0;
     if (job->settings.decode_only || !r->n_slg_layers || job_branches(job) > job->settings.n_prompts) return;
-    for (int step = 0; step < job->schedule.grid.n; step++) n_within += schedule_in_slg_interval(job, step);
+    for (int step = 0; step < job->schedule.grid.n; step++)
+        n_in_interval += schedule_in_slg_interval(job, step);
     if (job->settings.n_prompts == 1)
         log_line(to, SLUICE_WARNING, "--slg-layers has no effect without guidance (--cfg-scale is 1)");
     else if (r->slg_scale == 0)
         log_line(to, SLUICE_WARNING, "--slg-layers has no effect: --slg-scale is 0");
-    else if (n_within)
+    else if (n_in_interval)
         log_line(to, SLUICE_WARNING,
                  "--slg-layers has no effect: the steps between --slg-start and --slg-end have no guidance "
                  "(--cfg-until %g)",
