@@ -303,6 +303,29 @@ struct sluice_lora {
     double strength; /* strength, -SLUICE_SCALE_MAX to SLUICE_SCALE_MAX; 1: as trained */
 };
 
+#define SLUICE_CONTROLS_MAX 4 /* control networks of a model, and control images of a request */
+
+/* A control image for a control network (ControlNet), or for a model that reads one itself (Flux.1 Canny and
+ * Depth). */
+struct sluice_control {
+    size_t struct_size;
+    int network; /* number of the control network, from 0, in the order of the model's parts "--control-net";
+                    -1: the model itself reads the image */
+    const struct sluice_picture *image; /* control image, stretched to the output size. NULL: only for networks
+                                           that inpaint */
+    double strength; /* factor of the network's residuals (diffusers: controlnet_conditioning_scale), 0 to
+                        SLUICE_SCALE_MAX; 1: as trained */
+    double start, end; /* range of steps, 0 to 1: step i of n steps uses the network if i/n >= start and
+                          (i+1)/n <= end */
+    int mode; /* kind of the control image, for networks that take several kinds (union): 0, 1, ...; -1: the
+                 network takes one kind */
+    /* Inpainting networks: the image whose white mask region is repainted. Both or neither; NULL: init_image
+     * and mask of the request, if they are there. */
+    const struct sluice_picture *mask, *inpaint;
+    bool canny; /* replace the control image by its edges, white on black (OpenCV's Canny with thresholds 100
+                   and 200) */
+};
+
 struct sluice_request {
     size_t struct_size;
     const char *prompt;          /* prompt; NULL: plan for the longest prompt (planning only) */
@@ -418,6 +441,25 @@ struct sluice_request {
      * (1000 - timestep)/1000) and all later steps skip the negative prompt. SLUICE_CFG_UNTIL_LEAST to 1; 0
      * means 1: all steps are guided. */
     double cfg_until;
+    const struct sluice_control *controls; /* control images, borrowed during a call; or NULL */
+    int n_controls;                        /* at most SLUICE_CONTROLS_MAX */
+    /* Control networks of UNets: weaker residuals in shallow layers, and none for the negative prompt, so that
+     * the control image decides more than the prompt (diffusers: guess_mode). */
+    bool guess_mode;
+    const struct sluice_picture *const *redux_images; /* images that join the prompt (Flux.1 Redux); or NULL */
+    int n_redux_images;                               /* at most SLUICE_CONTROLS_MAX */
+    double redux_strength; /* factor of the prompt and image embeddings, 0 to SLUICE_SCALE_MAX; 0 means 1 */
+    /* Second pass ("hires fix"): the latent of the first pass, at width x height, is enlarged by hires_scale,
+     * noised as for img2img with strength hires_strength, and denoised again. 0: no second pass; else above 1,
+     * to 8. The sides of the result are rounded down to the model's step. */
+    double hires_scale;
+    double hires_strength; /* denoising strength of the second pass, above 0 to 1; 0 means 0.5 */
+    int hires_steps;       /* steps of which hires_strength runs a part; 0: steps of the first pass */
+    /* Enlargement between the passes: "latent" (nearest), "latent-bilinear"; "lanczos": the decoded image, by
+     * Pillow's Lanczos; "model": the decoded image, by the part "--hires-upscaler". NULL: "latent" */
+    const char *hires_upscaler;
+    /* Enlarge the finished images with the part "--upscale-model". */
+    bool upscale;
 };
 
 /* Sets every field to the model's default: prompt and paths to NULL, seed to 0. */

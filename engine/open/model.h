@@ -9,6 +9,15 @@
 #include "loaders/tokenizer/tokenizer.h"
 #include "models/models.h"
 
+/* Components after those of the recipe's slots: control networks (--control-net, in the order of the flags),
+ * then upscalers (--upscale-model, --hires-upscaler). */
+enum {
+    MODEL_CONTROL = SLOTS_MAX,
+    MODEL_UPSCALER = MODEL_CONTROL + CONTROLS_MAX,
+    MODEL_HIRES_UPSCALER,
+    MODEL_COMPONENTS
+};
+
 enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + 4, MODEL_NOTE_BYTES = 160 };
 
 struct sluice_model {
@@ -16,7 +25,8 @@ struct sluice_model {
     struct sys *sys;
     char *name; /* last part of the model's path */
     const struct recipe *recipe;
-    struct component component[SLOTS_MAX]; /* component of each slot of the recipe; family NULL: absent */
+    /* Component of each slot of the recipe, control networks and upscalers; family NULL: absent. */
+    struct component component[MODEL_COMPONENTS];
     enum config_origin config_origin[SLOTS_MAX];
     bool decodes_only;    /* for decoding alone: only decoders are open, and no tokenizer */
     bool decoder_assumed; /* the decoder fits several recipes, and no file identifies the right one */

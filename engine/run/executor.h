@@ -13,6 +13,15 @@
 #include "engine/run/plan.h"
 #include "engine/run/store.h"
 
+/* A control network that runs in a denoiser's stage. Its blocks are part of the stage's blocks; two control
+ * networks may be the same component, with different control images, and then share the blocks. */
+struct stage_control {
+    const struct component *component;
+    struct lane *lanes; /* one for each lane of the stage, in the same order */
+    int first_block;    /* index of the component's first block in the stage's blocks, before hoisted blocks
+                           are moved to their own stage */
+};
+
 /* A stage of a run: its component, blocks, lanes and evaluations. */
 struct stage {
     char name[16];
@@ -25,6 +34,8 @@ struct stage {
      * timestep k / n_groups. */
     struct lane *lanes;
     int n_lanes, n_groups;
+    struct stage_control control[CONTROLS_MAX];
+    int n_controls;
     /* Chunks of video frames per lane in a VAE's stage; 0 in other stages. Chunks are computed in order,
      * because each reads state of the previous chunk. */
     int n_chunks;

@@ -20,6 +20,8 @@ enum family_kind {
     FAMILY_DECODER,
     FAMILY_ENCODER,
     FAMILY_TINY_DECODER, /* decodes latents quickly and approximately (TAESD) */
+    FAMILY_CONTROL,      /* control network: computes residuals that a denoiser adds (ControlNet) */
+    FAMILY_UPSCALER,     /* enlarges images (ESRGAN) */
 };
 
 enum { FAMILY_DIMS_MAX = 64, FAMILY_SETTINGS_BYTES = 512 };
@@ -205,6 +207,45 @@ struct family_lanes {
     struct vision_grid (*vision_grid)(const struct component *c, int width, int height);
 };
 
+/* What a control network reads from a control image. */
+enum control_input {
+    CONTROL_PIXELS,        /* pixels from 0 to 1 */
+    CONTROL_SIGNED_PIXELS, /* pixels from -1 to 1 */
+    /* Latent of the image, encoded by the pipeline's VAE and scaled like the denoiser's latent, with C
+     * channels. component.concat_channels is C, C + 1 (inpainting: latent of the image, black where it is
+     * repainted; then 1 - mask) or 2 C + 1 (latent of the control image, mask, latent of the image to
+     * inpaint; zeros without one). */
+    CONTROL_LATENT,
+};
+
+/* A visit of a control network in an evaluation of the denoiser. */
+struct control_visit {
+    int block; /* index in the control network's blocks, an UPDATE_PER_EVALUATION block */
+    int after; /* index in the denoiser's blocks: the visit follows this block's visit; -1: the visit precedes
+                  the evaluation's first block */
+    /* The visit adds a computed residual to the denoiser's state: it runs for every lane of the denoiser, also
+     * for lanes with lane.residuals_of. */
+    bool adds;
+};
+
+enum { CONTROL_VISITS_MAX = 1024 };
+
+/* For control networks (FAMILY_CONTROL). */
+struct family_control {
+    const struct family *denoiser; /* family of the denoisers that the network controls */
+    enum control_input input;
+    bool combines_images;  /* the network reads all its control images at once (SDXL Union); false: each image
+                              is a separate computation, and the residuals add up */
+    bool conditional_only; /* the network runs for the conditional prompt; its residuals are added in all
+                              lanes of the image */
+    const char *const *modes; /* names of the control modes of a union network, NULL-terminated; NULL: none */
+    /* SHAPE or UNSUPPORTED if the network does not fit this denoiser. */
+    enum status (*check)(const struct component *c, const struct component *denoiser, struct error *e);
+    /* Writes the network's visits in one evaluation, ordered by `after`. Returns their number, at most
+     * CONTROL_VISITS_MAX. */
+    int (*visits)(const struct component *c, const struct component *denoiser, struct control_visit *visits);
+};
+
 struct family {
     const char *name;
     enum family_kind kind;
@@ -216,6 +257,7 @@ struct family {
     struct family_blocks blocks;
     struct family_state state;
     struct family_lanes lanes;
+    struct family_control control; /* of a control network */
     /* True for a denoiser whose products have operands within f16's range (65,504): they follow norms, or the
      * authors run the model in f16. Devices with f16 products then use f16 by default: it has three more bits
      * than bf16, and f16 weights need no conversion. */
@@ -265,6 +307,14 @@ struct component {
     /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
     struct latent_format latent_format;
     struct picture_format picture_format; /* image normalisation of a vision encoder */
+    /* Control networks that read latents: the VAE encodes factor * v + offset for pixel values v from 0 to 1
+     * (factor 0: 2 v - 1); unshifted: the latent is scaled, not shifted. modes: number of control modes of a
+     * union network; 0: none. */
+    struct {
+        float factor, offset;
+        bool unshifted;
+        int modes;
+    } control;
     const char *architecture;             /* replaces family.files.architectures[0]; NULL: unchanged */
     const char *config_value;             /* replaces family.files.config_value; NULL: unchanged */
     const char *config_rest;              /* replaces family.config.rest; NULL: unchanged */

@@ -6,7 +6,16 @@
 
 #include <stdbool.h>
 
-enum { LANE_REFERENCES_MAX = 8, ADD_TIME_IDS_MAX = 6 };
+enum { LANE_REFERENCES_MAX = 8, ADD_TIME_IDS_MAX = 6, CONTROLS_MAX = 4 };
+
+/* A control image of a lane of a control network. */
+struct lane_control {
+    /* Pixels [Y, X, 3] or a latent [C, 1, Y, X] with mask channels: see family_control.input. Written by the
+     * host before the stage. */
+    struct tensor input;
+    float strength; /* factor of the residuals (controlnet_conditioning_scale) */
+    int mode;       /* kind of control image of a network for several kinds (union): index in its embedding */
+};
 
 /* An image inside a prompt. A vision encoder computes its tokens, a grid in row order. */
 struct vision_span {
@@ -69,6 +78,17 @@ struct lane {
     struct {
         int first, n;
     } evaluations;
+
+    /* Input of a control network's lane. The lane belongs to one lane of the denoiser and has the same latent,
+     * timesteps and guidance. Its blocks read the denoiser lane's state and add residuals to it. */
+    const struct lane *denoiser; /* lane of the denoiser; NULL: the lane is no control network's lane */
+    struct lane_control control[CONTROLS_MAX]; /* one, or several with family_control.combines_images */
+    int n_controls;
+    bool guess_mode; /* residuals get the factors of guess mode, smaller in shallow layers */
+    /* Number of lanes in front of this lane to the lane that computes the residuals, with that lane's prompt;
+     * this lane uses that lane's state and only adds the residuals (family_control.conditional_only). 0: the
+     * lane computes its own residuals. */
+    int residuals_of;
 
     /* Chosen together with the grouping of lanes, before the dry run. */
     int prompt; /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
