@@ -448,8 +448,7 @@ static enum status list_visits(struct layout *l, struct error *e) {
         struct stage *stage = &l->stages[s];
         int first = l->visits.n_visits;
         if (stage->hoists) continue;
-        component_visits(stage->component, s, stage->lanes, stage->n_lanes, stage->evaluations, &l->visits,
-                         e);
+        stage_visits(stage, s, &l->visits, e);
         if (e->code != OK) return e->code;
         s && l->stages[s - 1].hoists ? split_hoisted(l, &l->stages[s - 1], first)
                                      : drop_unvisited(l, stage, first);
