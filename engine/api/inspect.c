@@ -200,9 +200,8 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
 
 /* Describes a control network: the family of models that it controls, its input and its modes. */
 static json_t *control_json(const struct component *c) {
-    static const char *const inputs[] = {[CONTROL_PIXELS] = "pixels",
-                                         [CONTROL_SIGNED_PIXELS] = "pixels",
-                                         [CONTROL_LATENT] = "latent"};
+    static const char *const inputs[] = {
+        [CONTROL_PIXELS] = "pixels", [CONTROL_SIGNED_PIXELS] = "pixels", [CONTROL_LATENT] = "latent"};
     const struct family_control *control = &c->family->control;
     json_t *modes = json_array();
     const char *const *name = control->modes;
@@ -339,7 +338,7 @@ static enum status inspect_unplaced(struct sys *sys, struct component_files *fil
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
     if (file->family) shown.recipe = models_find_slot(file->family, file->prefix, NULL, &shown.slot);
     if (shown.recipe && !file->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
-    char name[16]; /* several control networks have numbers */
+    char name[32]; /* several control networks have numbers */
     int before = 0;
     for (int i = 0; i < to->n_components && file->family && file->family->kind == FAMILY_CONTROL; i++)
         before += to->component[i].family && to->component[i].family->kind == FAMILY_CONTROL;
