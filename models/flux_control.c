@@ -22,6 +22,7 @@ enum {
     HINT,              /* XLabs: channels of the image encoder's feature maps */
     COLOURS,
     KERNEL_SIDE,
+    PATCH_SIDE, /* patch_size in config.json: XLabs' networks pack the encoded image themselves */
 };
 
 enum { HINT_CONVS = 8 }; /* convolutions of XLabs' image encoder, which reads 8x8 pixels per latent pixel */
@@ -339,6 +340,7 @@ static void flux_control_derive(struct component *c) {
     flux_derive(c);
     d[COLOURS] = 3;
     d[KERNEL_SIDE] = 3;
+    d[PATCH_SIDE] = MMDIT_PATCH;
     c->concat_channels = d[HINT] ? 0 : d[LATENT];
     c->control.modes = d[MODES];
 }
@@ -364,7 +366,7 @@ static enum status flux_control_check(const struct component *c, const struct co
 }
 
 /* Rows of the dimension table; published: those of InstantX's union network, or of XLabs' networks. */
-#define CONTROL_DIMENSIONS(doubles, singles, n_modes, least_modes)                                           \
+#define CONTROL_DIMENSIONS(doubles, singles, n_modes)                                                        \
     {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},                                     \
         {"axis0", 16, 2, 256, .place = AXES}, {"axis1", 56, 2, 256, .place = AXES + 1},                      \
         {"axis2", 56, 2, 256, .place = AXES + 2},                                                            \
@@ -406,10 +408,14 @@ static enum status flux_control_check(const struct component *c, const struct co
                    "guidance_in.in_layer.weight"),                                                           \
          .key = "guidance_embeds",                                                                           \
          .form = FORM_BOOL},                                                                                 \
-        {"modes",           n_modes,                                                                         \
-         least_modes,       1000,                                                                            \
-         .place = MODES,    OF_TENSOR(0, 0, "controlnet_mode_embedder.weight"),                              \
-         .key = "num_mode", .form = FORM_NULL_IF_0},                                                         \
+        {"modes",                                                                                            \
+         n_modes,                                                                                            \
+         0,                                                                                                  \
+         1000,                                                                                               \
+         .place = MODES,                                                                                     \
+         OF_TENSOR(0, 0, "controlnet_mode_embedder.weight"),                                                 \
+         .key = "num_mode",                                                                                  \
+         .form = FORM_NULL_IF_0},                                                                            \
         {.place = DIM, OF_TENSOR(2, 0, "x_embedder.weight", "img_in.weight")},                               \
         {.place = IN, OF_TENSOR(2, 1, "x_embedder.weight", "img_in.weight"), .key = "in_channels"},          \
         {.place = HEAD,                                                                                      \
@@ -421,12 +427,13 @@ static enum status flux_control_check(const struct component *c, const struct co
         OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight", "time_in.in_layer.weight")      \
     }
 
-static const struct dimension flux_control_dimensions[] = {CONTROL_DIMENSIONS(5, 10, 10, 0)};
+static const struct dimension flux_control_dimensions[] = {CONTROL_DIMENSIONS(5, 10, 10)};
 static const struct dimension flux_control_xlabs_dimensions[] = {
-    CONTROL_DIMENSIONS(2, 0, 0, 0),
+    CONTROL_DIMENSIONS(2, 0, 0),
     {"hint", 16, 1, 1024, .place = HINT,
-     OF_TENSOR(4, 0, "input_hint_block.conv_in.weight", "input_hint_block.0.weight"),
-     .key = "conditioning_embedding_channels"},
+     OF_TENSOR(4, 0, "input_hint_block.conv_in.weight", "input_hint_block.0.weight")},
+    {.place = LATENT, .key = "conditioning_embedding_channels"},
+    {.place = PATCH_SIDE, .key = "patch_size"},
 };
 static const struct setting flux_control_settings[] = {FLUX_AXES};
 
