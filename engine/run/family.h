@@ -226,6 +226,7 @@ struct control_visit {
     /* The visit adds a computed residual to the denoiser's state: it runs for every lane of the denoiser, also
      * for lanes with lane.residuals_of. */
     bool adds;
+    int pass; /* value of visit_scope.pass; tells a block's visits apart if it has several in an evaluation */
 };
 
 enum { CONTROL_VISITS_MAX = 1024 };

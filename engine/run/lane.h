@@ -148,6 +148,7 @@ struct visit_scope {
     const struct lane *lane;
     int number;           /* number of the block: the %d in its tensor names */
     int chunk;            /* index of the chunk of video frames, in a VAE's stage */
+    int pass;             /* of a control network's visit: see control_visit */
     bool first;           /* the visit belongs to the stage's first evaluation or precedes it */
     bool first_of_prompt; /* the lane is its prompt's first one, which computes the prefix */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
