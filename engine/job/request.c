@@ -3,6 +3,7 @@
 #include "engine/job/request.h"
 
 #include "engine/base/text.h"
+#include "engine/job/controls.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -17,8 +18,7 @@ static enum status bad_value(struct error *e, const char *flag, double found, co
     return error_set(e, USAGE, "invalid value for %s" FOUND "%g" EXPECTED "%s", flag, found, expected);
 }
 
-/* Fails if the value is outside [least, most] or NaN. */
-static enum status check_range(const char *flag, double found, double least, double most, struct error *e) {
+enum status request_check_range(const char *flag, double found, double least, double most, struct error *e) {
     char expected[64];
     if (found >= least && found <= most) return OK;
     snprintf(expected, sizeof expected, "%g to %g", least, most);
@@ -76,9 +76,9 @@ static enum status check_numbers(const struct sluice_request *r, const struct sl
         bool lacks = (n->needs == NEEDS_LOW_NOISE_DENOISER && !(m->boundary > 0)) ||
                      (n->needs == NEEDS_GUIDANCE_INPUT && !m->recipe->denoising.takes_guidance);
         if (found != 0 && lacks) return bad_value(e, n->flag, found, n->without);
-        if (!n->needs && check_range(n->flag, found, n->least, n->most, e) != OK) return e->code;
+        if (!n->needs && request_check_range(n->flag, found, n->least, n->most, e) != OK) return e->code;
     }
-    return check_range("caller_bytes", (double)r->caller_bytes, 0, 1LL << 50, e);
+    return request_check_range("caller_bytes", (double)r->caller_bytes, 0, 1LL << 50, e);
 }
 
 static enum status check_choice(const char *flag, const char *how, struct error *e) {
@@ -141,7 +141,7 @@ static enum status check_text_options(const struct job *job, struct error *e) {
     if (r->clip_skip && !skips)
         return not_for_model(job->model, "--clip-skip",
                              "a model that reads the hidden states of a CLIP text encoder", e);
-    return r->clip_skip ? check_range("--clip-skip", r->clip_skip, least, most, e) : OK;
+    return r->clip_skip ? request_check_range("--clip-skip", r->clip_skip, least, most, e) : OK;
 }
 
 /* Checks that every denoiser has the layers of skip-layer guidance, and each adapter a path and strength. */
@@ -172,8 +172,8 @@ static enum status check_lists(const struct job *job, struct error *e) {
     for (int i = 0; i < r->n_loras && e->code == OK; i++) {
         if (!r->loras || !r->loras[i].path)
             return bad_value(e, "n_loras", r->n_loras, "loras to be set, each with a path");
-        check_range("the strength of --lora FILE:STRENGTH", r->loras[i].strength, -SLUICE_SCALE_MAX,
-                    SLUICE_SCALE_MAX, e);
+        request_check_range("the strength of --lora FILE:STRENGTH", r->loras[i].strength, -SLUICE_SCALE_MAX,
+                            SLUICE_SCALE_MAX, e);
     }
     return e->code;
 }
@@ -423,20 +423,36 @@ static enum status check_pictures(struct job *job, struct error *e) {
     if (check_init(job, e) != OK || check_mask(job, e) != OK || check_references(job, e) != OK)
         return e->code;
     if (check_vision(job, e) != OK || check_end(job, e) != OK || check_control(job, e) != OK) return e->code;
+    if (controls_resolve(job, e) != OK) return e->code;
     /* Reference images need VAE encoder weights only if the recipe has a VAE encoder; other recipes read
      * references with the vision encoder. */
     bool refers = r->n_references && recipe_slot(job->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
     bool control = job->model->recipe->images.concat == CONCAT_CONTROL;
-    if (!(r->init_image || refers || control) || model_component(job->model, FAMILY_ENCODER)->family)
+    if (!(r->init_image || refers || control || controls_need_encoder(job)) ||
+        model_component(job->model, FAMILY_ENCODER)->family)
         return OK;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
     bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is in use, and no VAE encoder is loaded */
     return error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s" EXPECTED "%s",
                      tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
-                     control ? "a control video (grey without --control)" : "input images",
+                     control                      ? "a control video (grey without --control)"
+                     : controls_need_encoder(job) ? "control images"
+                                                  : "input images",
                      tiny ? job->model->name : decoder->index.sources[0].path,
                      tiny ? "--vae FILE of an autoencoder with 'encoder.' tensors"
                           : "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
+}
+
+/* Refuses features of the request that the engine lacks. */
+static enum status check_missing_features(const struct sluice_request *r, struct error *e) {
+    const char *flag = r->n_redux_images || r->redux_strength != 0 ? "--redux-image"
+                       : r->hires_scale != 0 || r->hires_strength != 0 || r->hires_steps || r->hires_upscaler
+                           ? "--hires"
+                       : r->upscale ? "--upscale-model"
+                                    : NULL;
+    if (!flag) return OK;
+    return error_set(e, UNSUPPORTED, "%s is not supported yet" FOUND "%s" EXPECTED "a request without it",
+                     flag, flag);
 }
 
 /* ---- previews ---- */
@@ -495,6 +511,13 @@ static struct picture_size size_of_frame(const struct job *job, struct picture_s
     return picture_area_size(first, (int64_t)job->model->width * job->model->height, 1);
 }
 
+/* Size of the first control image, else of its image to inpaint; 0x0: the request has no control image. */
+static struct picture_size control_image_size(const struct job *job) {
+    const struct sluice_picture *first = &job->pictures.input[control_picture(0, CONTROL_IMAGE)];
+    if (!first->width) first = &job->pictures.input[control_picture(0, CONTROL_INPAINT)];
+    return (struct picture_size){first->width, first->height};
+}
+
 static struct picture_size output_size(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
@@ -504,9 +527,11 @@ static struct picture_size output_size(const struct job *job) {
     if (job->settings.decode_only) return size;
     if (r->references && r->n_references > 0 && r->n_references <= m->references_max)
         first = r->references[0], last = r->references[r->n_references - 1];
-    struct picture_size control = request_control_size(r);
+    struct picture_size control = request_control_size(r), shape = control_image_size(job);
     if (control.width > 0 && control.height > 0) {
         size = size_of_frame(job, control);
+    } else if (!init && shape.width > 0 && shape.height > 0) {
+        size = size_of_frame(job, shape);
     } else if (init) {
         size = (struct picture_size){init->width, init->height};
     } else if (areas->output_of_first && first) {
@@ -594,7 +619,7 @@ enum status request_resolve(struct job *job, struct error *e) {
     double shift = r->flow_shift; /* 0: the model's */
     bool decodes = settings->decode_only;
     if (shift != 0 &&
-        check_range("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
+        request_check_range("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
         return e->code;
     fill_defaults(job);
     if (check_size(job, e) != OK || (!decodes && check_text_options(job, e) != OK) ||
@@ -604,9 +629,9 @@ enum status request_resolve(struct job *job, struct error *e) {
     const struct sampling_choice choice = {
         .sampler = r->sampler, .schedule = r->scheduler, .prediction = r->prediction, .steps = r->steps};
     if (!decodes && sampling_choose(&choice, &settings->sampling, e) != OK) return e->code;
-    if (check_lists(job, e) != OK || (!decodes && check_pictures(job, e) != OK) ||
-        check_budgets(job, e) != OK || find_preview(job, e) != OK ||
-        check_choice("--direct-io", r->direct_io, e) != OK ||
+    if (check_missing_features(r, e) != OK || check_lists(job, e) != OK ||
+        (!decodes && check_pictures(job, e) != OK) || check_budgets(job, e) != OK ||
+        find_preview(job, e) != OK || check_choice("--direct-io", r->direct_io, e) != OK ||
         check_choice("--vae-tiling", r->vae_tiling, e) != OK)
         return e->code;
     if (job->model->recipe->denoising.cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;
