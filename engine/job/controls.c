@@ -1,6 +1,6 @@
 #include "engine/job/controls.h"
 
-#include "engine/job/request.h"
+#include "engine/job/check.h"
 #include "engine/open/paths.h"
 #include "engine/open/public_structs.h"
 
@@ -182,9 +182,9 @@ static enum status resolve_one(struct job *job, int i, struct error *e) {
                                .end = from.end == 0 ? 1 : from.end,
                                .canny = from.canny};
     if (find_mode(c, &from, job->pictures.controls_assumed, &to->mode, e) != OK ||
-        request_check_range("--control-strength", to->strength, 0, SLUICE_SCALE_MAX, e) != OK ||
-        request_check_range("--control-start", to->start, 0, 1, e) != OK ||
-        request_check_range("--control-end", to->end, 0, 1, e) != OK)
+        check_range("--control-strength", to->strength, 0, SLUICE_SCALE_MAX, e) != OK ||
+        check_range("--control-start", to->start, 0, 1, e) != OK ||
+        check_range("--control-end", to->end, 0, 1, e) != OK)
         return e->code;
     if (to->start >= to->end)
         return error_set(e, USAGE,

@@ -3,6 +3,7 @@
 #include "engine/job/request.h"
 
 #include "engine/base/text.h"
+#include "engine/job/check.h"
 #include "engine/job/controls.h"
 
 #include <math.h>
@@ -12,17 +13,6 @@
 
 bool choice_is(const char *choice, const char *how) {
     return choice && !strcmp(choice, how);
-}
-
-static enum status bad_value(struct error *e, const char *flag, double found, const char *expected) {
-    return error_set(e, USAGE, "invalid value for %s" FOUND "%g" EXPECTED "%s", flag, found, expected);
-}
-
-enum status request_check_range(const char *flag, double found, double least, double most, struct error *e) {
-    char expected[64];
-    if (found >= least && found <= most) return OK;
-    snprintf(expected, sizeof expected, "%g to %g", least, most);
-    return bad_value(e, flag, found, expected);
 }
 
 static enum status not_for_model(const struct sluice_model *m, const char *flag, const char *expected,
@@ -76,9 +66,9 @@ static enum status check_numbers(const struct sluice_request *r, const struct sl
         bool lacks = (n->needs == NEEDS_LOW_NOISE_DENOISER && !(m->boundary > 0)) ||
                      (n->needs == NEEDS_GUIDANCE_INPUT && !m->recipe->denoising.takes_guidance);
         if (found != 0 && lacks) return bad_value(e, n->flag, found, n->without);
-        if (!n->needs && request_check_range(n->flag, found, n->least, n->most, e) != OK) return e->code;
+        if (!n->needs && check_range(n->flag, found, n->least, n->most, e) != OK) return e->code;
     }
-    return request_check_range("caller_bytes", (double)r->caller_bytes, 0, 1LL << 50, e);
+    return check_range("caller_bytes", (double)r->caller_bytes, 0, 1LL << 50, e);
 }
 
 static enum status check_choice(const char *flag, const char *how, struct error *e) {
@@ -141,7 +131,7 @@ static enum status check_text_options(const struct job *job, struct error *e) {
     if (r->clip_skip && !skips)
         return not_for_model(job->model, "--clip-skip",
                              "a model that reads the hidden states of a CLIP text encoder", e);
-    return r->clip_skip ? request_check_range("--clip-skip", r->clip_skip, least, most, e) : OK;
+    return r->clip_skip ? check_range("--clip-skip", r->clip_skip, least, most, e) : OK;
 }
 
 /* Checks that every denoiser has the layers of skip-layer guidance, and each adapter a path and strength. */
@@ -172,8 +162,8 @@ static enum status check_lists(const struct job *job, struct error *e) {
     for (int i = 0; i < r->n_loras && e->code == OK; i++) {
         if (!r->loras || !r->loras[i].path)
             return bad_value(e, "n_loras", r->n_loras, "loras to be set, each with a path");
-        request_check_range("the strength of --lora FILE:STRENGTH", r->loras[i].strength, -SLUICE_SCALE_MAX,
-                            SLUICE_SCALE_MAX, e);
+        check_range("the strength of --lora FILE:STRENGTH", r->loras[i].strength, -SLUICE_SCALE_MAX,
+                    SLUICE_SCALE_MAX, e);
     }
     return e->code;
 }
@@ -619,7 +609,7 @@ enum status request_resolve(struct job *job, struct error *e) {
     double shift = r->flow_shift; /* 0: the model's */
     bool decodes = settings->decode_only;
     if (shift != 0 &&
-        request_check_range("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
+        check_range("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
         return e->code;
     fill_defaults(job);
     if (check_size(job, e) != OK || (!decodes && check_text_options(job, e) != OK) ||

@@ -18,8 +18,6 @@ struct picture_size request_vision_size(const struct job *job, int i);
 int request_vision_frames(const struct sluice_model *model);
 /* Size of each frame of the control video; 0x0 without a control video. */
 struct picture_size request_control_size(const struct sluice_request *request);
-/* Fails with USAGE if the value of a flag is outside [least, most] or NaN. */
-enum status request_check_range(const char *flag, double found, double least, double most, struct error *e);
 /* True if two strings are equal; `choice` may be NULL. */
 bool choice_is(const char *choice, const char *how);
 
