@@ -29,6 +29,7 @@
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
+    FAMILY(qwen_image_control) FAMILY(sd3_control) FAMILY(sd35_control)                                      \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
     FAMILY(qwen3vl) FAMILY(qwen3vl_vision)                                                                   \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
