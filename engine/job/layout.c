@@ -176,9 +176,8 @@ static void connect_control(const struct job *job, const struct layout *l, int s
         lanes[i].guess_mode = job->request.guess_mode;
         for (int k = first; k < job->n_controls; k++)
             if (k == first || control_joins(job, first, k))
-                lanes[i].control[lanes[i].n_controls++] =
-                    (struct lane_control){l->control_input[k], (float)job->controls[k].strength,
-                                          job->controls[k].mode};
+                lanes[i].control[lanes[i].n_controls++] = (struct lane_control){
+                    l->control_input[k], (float)job->controls[k].strength, job->controls[k].mode};
         bool unguided = job->request.guess_mode && branch;
         limit_evaluations(&lanes[i], first_call * groups, unguided ? 0 : end_call * groups,
                           stage->evaluations);
@@ -481,8 +480,7 @@ static void list_blocks(const struct job *job, const struct layout *l, int s, co
     const struct component *c = stage->component;
     for (int i = 0; i < c->n_blocks; i++) list[i] = &c->blocks[i];
     int n_rows = component_gathered_blocks(c, stage->n_lanes);
-    for (int i = 0; i < n_rows; i++)
-        list[stage->n_model_blocks + i] = &job->prompts.gathered[l->slot[s]][i];
+    for (int i = 0; i < n_rows; i++) list[stage->n_model_blocks + i] = &job->prompts.gathered[l->slot[s]][i];
     for (int i = 0, k = 0; k < stage->n_controls; i++) {
         int slot = job->controls[i].component;
         if (slot < 0 || first_joined(job, i) < i) continue;
