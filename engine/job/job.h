@@ -65,10 +65,11 @@ struct job_control {
     /* Index of the control network in sluice_model.component (MODEL_CONTROL + k); -1: the denoiser itself
      * reads the image, as concat channels, and no network runs. */
     int component;
-    double strength;   /* factor of the residuals */
-    double start, end; /* step i of n steps uses the network if i/n >= start and (i+1)/n <= end */
-    int mode;          /* kind of the control image of a union network; 0 for other networks */
-    bool canny;        /* replace the image by its edges */
+    double strength;    /* factor of the residuals */
+    double start, end;  /* step i of n steps uses the network if i/n >= start and (i+1)/n <= end */
+    int mode;           /* kind of the control image of a union network; 0 for other networks */
+    bool canny;         /* replace the image by its edges */
+    bool inpaints_init; /* mask and image to inpaint are the request's --mask and --init-img */
 };
 
 /* Dimensions of the latents, and the chunks in which the VAE decodes their frames. */
@@ -93,6 +94,9 @@ enum encoded_kind {
     ENCODED_FIRST,           /* the first frame of a video, encoded alone as an image */
     ENCODED_CONTROL,         /* inactive or reactive part of a VACE control video (control_video.h) */
     ENCODED_REFERENCE_FRAME, /* VACE reference image: a latent frame in front of the video */
+    /* Control image, and the image to inpaint, of control number `reference` (control_images.h). */
+    ENCODED_CONTROL_IMAGE,
+    ENCODED_CONTROL_INPAINT,
 };
 
 struct encoded {
@@ -144,6 +148,7 @@ struct job_pictures {
     bool redux_assumed;     /* plan without input images: assumes one image of redux_images */
     bool mask_assumed;      /* plan without input images: assumes image and mask (inpainting model) */
     bool frames_assumed;    /* plan without input images: assumes first and last frame */
+    bool controls_assumed;  /* plan without control images: assumes one for each network */
     struct fitting control_fitting; /* how the control video's frames are fitted */
     struct encoded encoded[ENCODED_MAX];
     int n_encoded;
@@ -175,7 +180,7 @@ struct job_prompts {
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct prompt_cache_hits hits;
     /* [GATHERED_MAX] embedding rows that the request reads, as blocks; or NULL. */
-    struct block *gathered[SLOTS_MAX];
+    struct block *gathered[MODEL_COMPONENTS];
 };
 
 /* One evaluation of the denoiser, for every image of the batch. */
