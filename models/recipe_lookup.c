@@ -87,6 +87,7 @@ static void list_network_slots(void) {
         assert(n < SLOTS_MAX);
         network_slots.slot[n++] = (struct slot){.family = *f,
                                                 .flag = "--control-net",
+                                                .extra = true,
                                                 .display_name = "control network",
                                                 .folder = "controlnet",
                                                 .prefixes = prefixes};
@@ -118,6 +119,9 @@ const struct recipe *models_find_extra(const char *name, int *slot) {
     for (const struct recipe *const *r = recipes; *r; r++)
         for (*slot = 0; (*r)->slot[*slot].family; ++*slot)
             if (slot_is_extra(&(*r)->slot[*slot]) && !strcmp((*r)->slot[*slot].family->name, name)) return *r;
+    models_slot(0); /* lists network_slots */
+    for (*slot = 0; network_slots.slot[*slot].family; ++*slot)
+        if (!strcmp(network_slots.slot[*slot].family->name, name)) return &network_slots;
     return NULL;
 }
 
