@@ -185,8 +185,8 @@ struct family_state {
      * hoisting stage.
      *
      * Control networks are declared after the denoiser, so lane.denoiser->state is complete. Only lanes with
-     * lane_computes get state. lane.state of a lane with residuals_of points to the structure of the lane that
-     * computes; the structure of other lanes that do not compute stays zero and is never read. */
+     * lane_computes get state. lane.state of a lane with residuals_of points to the structure of the lane
+     * that computes; the structure of other lanes that do not compute stays zero and is never read. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
 };

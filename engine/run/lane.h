@@ -80,8 +80,8 @@ struct lane {
         int first, n;
     } evaluations;
 
-    /* Input of a control network's lane. The lane belongs to one lane of the denoiser and has the same latent,
-     * timesteps and guidance. Its blocks read the denoiser lane's state and add residuals to it. */
+    /* Input of a control network's lane. The lane belongs to one lane of the denoiser and has the same
+     * latent, timesteps and guidance. Its blocks read the denoiser lane's state and add residuals to it. */
     const struct lane *denoiser; /* lane of the denoiser; NULL: the lane is no control network's lane */
     struct lane_control control[CONTROLS_MAX]; /* one, or several with family_control.combines_images */
     int n_controls;
