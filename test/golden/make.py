@@ -90,6 +90,7 @@ import sd3.make
 import sd3.specs
 import specs
 import tokens
+import unet.control
 import unet.make
 import unet.specs
 import wan.make
@@ -208,6 +209,7 @@ def main():
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
     families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}
+    families |= {name: (unet.control, unet.control.make_fixture) for name in unet.control.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()
