@@ -93,6 +93,7 @@ import unet.make
 import unet.specs
 import wan.make
 import wan.specs
+import zimage_control
 import zimage_pipelines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -206,6 +207,7 @@ def main():
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
     families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}
+    families |= {name: (zimage_control, zimage_control.make) for name in zimage_control.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()
