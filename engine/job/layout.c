@@ -32,10 +32,13 @@ static void connect_text(const struct job *job, const struct layout *l, int s, s
 /* Connects the lanes of a vision encoder or VAE encoder, one per input picture. */
 static void connect_encode(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     const struct stage *stage = &l->stages[s];
+    int source = recipe_source_slot(job->model->recipe, l->slot[s]);
     for (int i = 0; i < stage->n_lanes; i++) {
         const struct encoded_tensors *t = &l->encoded[job_find_encoded(job, l->slot[s], stage->n_chunks, i)];
         lanes[i] = (struct lane){
             .tiled = l->choice.tiled, .picture = t->picture, .moments = t->moments, .text = t->tokens};
+        if (source < SLOTS_MAX)
+            lanes[i].source = l->encoded[job_find_encoded(job, source, stage->n_chunks, i)].tokens;
     }
 }
 
@@ -154,14 +157,14 @@ static void connect_control(const struct job *job, const struct layout *l, int s
                             const struct lane *denoisers, struct lane *lanes) {
     const struct stage *stage = &l->stages[s];
     const struct job_span *span = &job->schedule.spans[l->span[s]];
-    const struct family_control *family =
-        &job->model->component[job->controls[first].component].family->control;
+    const struct component *c = &job->model->component[job->controls[first].component];
+    bool one_branch = job->request.guess_mode || c->control.conditional_lanes;
     int first_call, end_call, groups = stage->n_groups;
     find_window(job, first, span, &first_call, &end_call);
     for (int i = 0; i < groups * stage->n_lanes; i++) {
         int branch = i % stage->n_lanes / l->images_per_group;
         /* Lanes of branch 0, the conditional prompt, come first. */
-        int shared = family->conditional_only ? branch * l->images_per_group : 0;
+        int shared = c->family->control.conditional_only ? branch * l->images_per_group : 0;
         lanes[i] = denoisers[i - shared];
         lanes[i].evaluations.first = denoisers[i].evaluations.first;
         lanes[i].evaluations.n = denoisers[i].evaluations.n;
@@ -173,11 +176,9 @@ static void connect_control(const struct job *job, const struct layout *l, int s
         lanes[i].guess_mode = job->request.guess_mode;
         for (int k = first; k < job->n_controls; k++)
             if (k == first || control_joins(job, first, k))
-                lanes[i].control[lanes[i].n_controls++] =
-                    (struct lane_control){l->control_input[k], (float)job->controls[k].strength,
-                                          job->controls[k].mode};
-        bool unguided = job->request.guess_mode && branch;
-        limit_evaluations(&lanes[i], first_call * groups, unguided ? 0 : end_call * groups,
+                lanes[i].control[lanes[i].n_controls++] = (struct lane_control){
+                    l->control_input[k], (float)job->controls[k].strength, job->controls[k].mode};
+        limit_evaluations(&lanes[i], first_call * groups, one_branch && branch ? 0 : end_call * groups,
                           stage->evaluations);
     }
 }
@@ -269,7 +270,7 @@ static void make_encoded(const struct job *job, struct layout *l, int i, struct 
     t->picture =
         tensor_make(pictures.data, DTYPE_F32, 4,
                     (int32_t[]){encoded_frames(job, encoded), Y, X, component_picture_channels(reader)});
-    if (encoded->kind == ENCODED_VISION) {
+    if (encoded_is_tokens(encoded)) {
         /* If the denoiser reads the vision encoder's output, the token rows of all pictures are stacked in
          * one tensor. */
         int frames = request_vision_frames(job->model);
@@ -308,7 +309,7 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
         int64_t n = (int64_t)size.height * size.width,
                 frames = encoded_frames(job, &job->pictures.encoded[i]);
         if (frames * n > most) most = frames * n;
-        if (job->pictures.encoded[i].kind != ENCODED_VISION && n / factor / factor > latents)
+        if (!encoded_is_tokens(&job->pictures.encoded[i]) && n / factor / factor > latents)
             latents = n / factor / factor;
     }
     if (pixels > most) most = pixels;
@@ -478,8 +479,7 @@ static void list_blocks(const struct job *job, const struct layout *l, int s, co
     const struct component *c = stage->component;
     for (int i = 0; i < c->n_blocks; i++) list[i] = &c->blocks[i];
     int n_rows = component_gathered_blocks(c, stage->n_lanes);
-    for (int i = 0; i < n_rows; i++)
-        list[stage->n_model_blocks + i] = &job->prompts.gathered[l->slot[s]][i];
+    for (int i = 0; i < n_rows; i++) list[stage->n_model_blocks + i] = &job->prompts.gathered[l->slot[s]][i];
     for (int i = 0, k = 0; k < stage->n_controls; i++) {
         int slot = job->controls[i].component;
         if (slot < 0 || first_joined(job, i) < i) continue;

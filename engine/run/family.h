@@ -227,8 +227,8 @@ struct control_visit {
     int block; /* index in the control network's blocks, an UPDATE_PER_EVALUATION block */
     int after; /* index in the denoiser's blocks: the visit follows this block's visit; -1: the visit precedes
                   the evaluation's first block */
-    /* The visit adds a computed residual to the denoiser's state: it runs for every lane of the denoiser, also
-     * for lanes with lane.residuals_of. */
+    /* The visit adds a computed residual to the denoiser's state: it runs for every lane of the denoiser,
+     * also for lanes with lane.residuals_of. */
     bool adds;
     int pass; /* becomes visit_scope.pass, for blocks with several visits in an evaluation */
 };
@@ -315,15 +315,17 @@ struct component {
     struct picture_format picture_format; /* image normalisation of a vision encoder */
     /* Control networks that read latents: the VAE encodes factor * v + offset for pixel values v from 0 to 1
      * (factor 0: 2 v - 1); unshifted: the latent is scaled, not shifted. modes: number of control modes of a
-     * union network; 0: none. */
+     * union network; 0: none. conditional_lanes: the network runs, and its residuals are added, in lanes of
+     * the positive prompt alone. */
     struct {
         float factor, offset;
         bool unshifted;
         int modes;
+        bool conditional_lanes;
     } control;
-    const char *architecture;             /* replaces family.files.architectures[0]; NULL: unchanged */
-    const char *config_value;             /* replaces family.files.config_value; NULL: unchanged */
-    const char *config_rest;              /* replaces family.config.rest; NULL: unchanged */
+    const char *architecture; /* replaces family.files.architectures[0]; NULL: unchanged */
+    const char *config_value; /* replaces family.files.config_value; NULL: unchanged */
+    const char *config_rest;  /* replaces family.config.rest; NULL: unchanged */
     /* Reason why adapters cannot change these files' weights, for the error; NULL: adapters are allowed. */
     const char *adapters_refused;
     int variant; /* selects the recipe whose selection.variant is equal, for families with several recipes */
