@@ -58,21 +58,22 @@ CASES = [
     # 15 image tokens, 17 padding tokens; prompts of different length
     _case((5, 3), 3, 42, cfg=4.0, negative="ugly", controls=[use(0, 0.8)]),
     # 35 image tokens; an image of another size
-    _case((7, 5), 3, 7, prompt="house", cfg=3.0, negative="empty", controls=[use(1, 1.0, size=(75, 102))]),
+    _case((7, 5), 3, 7, prompt="house", cfg=3.0, negative="empty", controls=[use(1, 1.0, size=(75, 40))]),
     # no padding; a LoRA
-    _case((8, 4), 2, 11, controls=[use(1, 0.9)], lora=0.7),
-    _case((3, 7), 3, 123456789, cfg=2.5, negative="house", until=0.2, controls=[use(2, 0.7)]),
+    _case((8, 4), 2, 11, controls=[use(1, 0.9, size=(50, 40))], lora=0.7),
+    _case((3, 7), 3, 123456789, cfg=2.5, negative="house", until=0.2, controls=[use(2, 0.7, size=(33, 70))]),
     # two images of one network, and a batch
-    _case((4, 3), 2, 5, batch=2, controls=[use(3, 0.6), use(3, 1.1)]),
+    _case((4, 3), 2, 5, batch=2, controls=[use(3, 0.6, size=(40, 30)), use(3, 1.1, size=(31, 47))]),
     # three networks at once, with windows
-    _case((4, 5), 4, 2024, cfg=2.0, negative="ugly", controls=[use(0, 0.9, end=0.5), use(1, 0.6, start=0.25), use(2, 0.5, start=0.5, end=0.75)]),
+    _case((4, 5), 4, 2024, cfg=2.0, negative="ugly", controls=[
+        use(0, 0.9, end=0.5, size=(40, 50)), use(1, 0.6, start=0.25, size=(32, 40)), use(2, 0.5, start=0.5, end=0.75, size=(30, 30))]),
     # inpainting by the network: the start is noise
-    _case((5, 4), 2, 99, cfg=3.0, negative="empty", controls=[use(1, 1.0, mask=True, inpaint=True)]),
+    _case((5, 4), 2, 99, cfg=3.0, negative="empty", controls=[use(1, 1.0, mask=True, inpaint=True, size=(35, 28))]),
     _case((4, 4), 2, 31, controls=[use(3, 1.0, mask=True, inpaint=True, image=False)]),
     # img2img: the window counts the steps that run
-    _case((5, 4), 5, 77, prompt="house", init=True, strength=0.6, controls=[use(1, 0.8, start=0.3)]),
+    _case((5, 4), 5, 77, prompt="house", init=True, strength=0.6, controls=[use(1, 0.8, start=0.3, size=(50, 30))]),
     # inpainting with the blend; the network gets the request's mask and image
-    _case((4, 5), 3, 8, cfg=2.5, negative="ugly", init=True, mask=True, strength=1.0, controls=[use(1, 0.8), use(0, 0.5)]),
+    _case((4, 5), 3, 8, cfg=2.5, negative="ugly", init=True, mask=True, strength=1.0, controls=[use(1, 0.8, size=(30, 40)), use(0, 0.5, size=(24, 30))]),
 ]
 
 
@@ -255,7 +256,7 @@ def control_latent(pipe, case, about, pictures, channels):
     latent = _encode(pipe, images.preprocess(pictures[about["image"]], **size)) if about["image"] else torch.zeros(shape)
     if channels == case["channels"]:
         return latent[0][:, None]
-    mask, inpaint = (about[part] or name if about[part] or case["mask"] else None for part, name in (("mask", "mask"), ("inpaint", "init")))
+    mask, inpaint = (about[part] or name if about[part] or case["mask"] else None for part, name in (("mask", "picture.mask"), ("inpaint", "picture.init")))
     if mask is None:
         return torch.cat([latent, torch.zeros(1, channels - case["channels"], *shape[2:])], 1)[0][:, None]
     mask = masks.preprocess(pictures[mask], **size)
@@ -309,8 +310,7 @@ def merged(pipe, products, strength):
 # ---- the fixture ----
 
 def run_case(pipe, networks, products, case, pictures, wrong=None):
-    known = {name: Image.fromarray(p) for name, p in pictures.items()}
-    uses = uses_of(pipe, networks, case, known)
+    uses = uses_of(pipe, networks, case, {f"picture.{name}": Image.fromarray(p) for name, p in pictures.items()})
     config = pipe.vae.config
 
     def call(pipe, case, pictures, generator):
@@ -321,7 +321,8 @@ def run_case(pipe, networks, products, case, pictures, wrong=None):
 
     with merged(pipe, products, case["lora"]), Controlled(pipe.transformer, uses, wrong) as controlled:
         references, _ = runs.run_case(pipe, case, pictures, call, lambda z: (z - config.shift_factor) * config.scaling_factor)
-    return {name: value for name, value in references.items() if not name.endswith(".masked") and name not in ("decoded", "picture")}
+    kept = {name: value for name, value in references.items() if not name.startswith(("moments.", "encoded."))}
+    return {name: value for name, value in kept.items() if name not in ("decoded", "picture")}
 
 
 def from_diffusers(pipe, networks, case, pictures):
@@ -330,7 +331,7 @@ def from_diffusers(pipe, networks, case, pictures):
     if len(case["controls"]) > 1 or case["init"] or case["lora"] or case["batch"] > 1 or not about["image"]:
         return None
     network = ZImageControlNetModel.from_transformer(networks[about["network"]], pipe.transformer)
-    known = {name: Image.fromarray(p) for name, p in pictures.items()}
+    known = {f"picture.{name}": Image.fromarray(p) for name, p in pictures.items()}
     kind, more = ZImageControlNetPipeline, {}
     if about["mask"]:
         kind, more = ZImageControlNetInpaintPipeline, dict(image=known[about["inpaint"]], mask_image=known[about["mask"]])
