@@ -95,6 +95,7 @@ import unet.make
 import unet.specs
 import wan.make
 import wan.specs
+import zimage_control
 import zimage_pipelines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -210,6 +211,7 @@ def main():
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
     families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}
     families |= {name: (unet.control, unet.control.make_fixture) for name in unet.control.FORMS}
+    families |= {name: (zimage_control, zimage_control.make) for name in zimage_control.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()
