@@ -36,7 +36,7 @@ static enum status check_runnable(const struct sluice_session_options *options, 
                          "preview \"%s\"" EXPECTED
                          "a session opened with on_preview, or a request without preview",
                          job->request.preview);
-    if (job->settings.decode_only || job->request.prompt) return OK;
+    if (job->settings.decode_only || job->request.prompt || job->settings.zero_prompt) return OK;
     return error_set(e, USAGE, "no prompt was given" EXPECTED "a prompt (-p TEXT; \"\" is an empty one)");
 }
 
@@ -51,6 +51,18 @@ static void hash_pictures(struct sha256_ctx *sha, const struct sluice_picture *c
         if (pictures[i]) copy_sized(&picture, sizeof picture, pictures[i]);
         sha256_update(sha, sizeof picture, (const uint8_t *)&picture);
         hash_text(sha, picture.name);
+    }
+}
+
+static void hash_controls(struct sha256_ctx *sha, const struct sluice_request *r) {
+    for (int i = 0; i < r->n_controls && r->n_controls <= SLUICE_CONTROLS_MAX && r->controls; i++) {
+        struct sluice_control control = {0};
+        copy_sized(&control, sizeof control,
+                   (const char *)r->controls + (size_t)i * r->controls->struct_size);
+        const struct sluice_picture *const pictures[] = {control.image, control.mask, control.inpaint};
+        sha256_update(sha, sizeof control, (const uint8_t *)&control);
+        hash_pictures(sha, pictures, 3);
+        hash_text(sha, control.mode_name);
     }
 }
 
@@ -76,7 +88,9 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) hash_text(&sha, texts[i]);
     hash_pictures(&sha, images, 3);
     hash_pictures(&sha, r->references, r->n_references <= LANE_REFERENCES_MAX ? r->n_references : 0);
+    hash_pictures(&sha, r->redux_images, r->n_redux_images <= SLUICE_CONTROLS_MAX ? r->n_redux_images : 0);
     hash_pictures(&sha, r->control, r->n_control);
+    hash_controls(&sha, r);
     if (r->slg_layers && r->n_slg_layers > 0 && r->n_slg_layers <= FAMILY_BLOCKS_MAX)
         sha256_update(&sha, (size_t)r->n_slg_layers * sizeof *r->slg_layers, (const uint8_t *)r->slg_layers);
     sha256_digest(&sha, SHA256_DIGEST_SIZE, key);

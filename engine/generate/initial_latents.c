@@ -1,5 +1,6 @@
 #include "engine/generate/initial_latents.h"
 
+#include "engine/generate/control_images.h"
 #include "engine/generate/control_video.h"
 #include "engine/generate/denoise.h"
 #include "engine/generate/dump.h"
@@ -70,9 +71,12 @@ enum status encode_begins(const struct running *r, int stage, int evaluation, st
     int chunk, i = encoded_index(job, stage, evaluation, &chunk);
     const struct encoded *encoded = &job->pictures.encoded[i];
     struct tensor out = job->layout.encoded[i].picture;
+    if (job->model->recipe->slot[encoded->slot].reads) return OK; /* reads rows of another encoder */
     if (encoded->kind == ENCODED_CONTROL)
         return control_video_fill(job, encoded, &job->pictures.encoded_chunks[chunk], out, e);
-    if (encoded->kind == ENCODED_FRAMES)
+    if (encoded->kind == ENCODED_CONTROL_IMAGE || encoded->kind == ENCODED_CONTROL_INPAINT)
+        control_images_fill(job, encoded, out);
+    else if (encoded->kind == ENCODED_FRAMES)
         frame_conditioning_fill(job, &job->pictures.encoded_chunks[chunk], out);
     else if (encoded->kind == ENCODED_REFERENCE_FRAME)
         control_video_fill_reference(job, encoded, out);
@@ -140,12 +144,12 @@ static void take_masked(struct running *r, int image, struct tensor moments) {
 /* Dumps an encoder output (--dump). VAE latents ("encoded") and vision tokens ("seen") are numbered
  * separately. */
 static enum status dump_encoded(const struct job *job, int i, struct tensor made, struct error *e) {
-    bool vision = job->pictures.encoded[i].kind == ENCODED_VISION;
+    bool vision = encoded_is_tokens(&job->pictures.encoded[i]);
     const char *what = vision ? "seen" : "encoded";
     char name[32];
     int number = 0;
     if (!job->request.dump) return OK;
-    for (int k = 0; k < i; k++) number += (job->pictures.encoded[k].kind == ENCODED_VISION) == vision;
+    for (int k = 0; k < i; k++) number += encoded_is_tokens(&job->pictures.encoded[k]) == vision;
     number ? snprintf(name, sizeof name, "%s_%03d", what, number) : snprintf(name, sizeof name, "%s", what);
     return dump_save(job->sys, job->request.dump, name, made, e);
 }
@@ -201,11 +205,13 @@ enum status encode_ended(struct running *r, int stage, int evaluation, struct er
     int chunk, i = encoded_index(job, stage, evaluation, &chunk);
     const struct encoded_tensors *t = &job->layout.encoded[i];
     enum encoded_kind kind = job->pictures.encoded[i].kind;
-    bool vision = kind == ENCODED_VISION;
+    bool vision = encoded_is_tokens(&job->pictures.encoded[i]);
     if (check_finite(vision ? t->tokens : t->moments, "the encoded image", vision ? "vision" : "encode", -1,
                      e) != OK)
         return e->code;
     if (vision) return dump_encoded(job, i, t->tokens, e);
+    if (kind == ENCODED_CONTROL_IMAGE || kind == ENCODED_CONTROL_INPAINT)
+        return control_images_take(job, i, t->moments, e);
     if (kind == ENCODED_INIT || kind == ENCODED_MASKED) return take_per_image(r, i, e);
     return take_shared(job, i, chunk, e);
 }
@@ -231,7 +237,7 @@ enum status initial_latents_make(struct running *r, struct error *e) {
             picture_resize(job->sys, pictures_fitted(job, &job->pictures.encoded[i]), TORCH_BICUBIC,
                            job->pictures.encoded[i].size, to->data, e);
     }
-    if (e->code != OK) return e->code;
+    if (e->code != OK || control_images_begin(job, e) != OK) return e->code;
     for (int i = 0; i < job->latents.batch && initial_latents_need_no_picture(job); i++) {
         if (!r->latent_file) draw_noise(r, i, l->latent[i]);
         begin_sampling(job, i, NULL);

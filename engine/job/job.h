@@ -54,7 +54,22 @@ struct job_settings {
     struct conversion_choice weights; /* conversion of weights on load */
     int decoder_slot;                 /* slot of the decoder in use: VAE or tiny autoencoder */
     int n_prompts;                    /* number of prompts (index 0: positive, 1: negative) */
+    bool zero_prompt; /* the positive prompt is absent, and its text embeddings are zeros: redux_images alone
+                       */
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
+};
+
+/* A control image of the request, in the request's order. Its pictures are PICTURE_CONTROL and the following
+ * (control_picture). */
+struct job_control {
+    /* Index of the control network in sluice_model.component (MODEL_CONTROL + k); -1: the denoiser itself
+     * reads the image, as concat channels, and no network runs. */
+    int component;
+    double strength;    /* factor of the residuals */
+    double start, end;  /* step i of n steps uses the network if i/n >= start and (i+1)/n <= end */
+    int mode;           /* kind of the control image of a union network; 0 for other networks */
+    bool canny;         /* replace the image by its edges */
+    bool inpaints_init; /* mask and image to inpaint are the request's --mask and --init-img */
 };
 
 /* Dimensions of the latents, and the chunks in which the VAE decodes their frames. */
@@ -71,6 +86,7 @@ struct job_latents {
  * from an image's random generator in this order too. */
 enum encoded_kind {
     ENCODED_VISION,
+    ENCODED_REDUX, /* image of redux_images, read by a vision encoder, then by the embedder of its rows */
     ENCODED_INIT,
     ENCODED_MASKED,
     ENCODED_REFERENCE,
@@ -78,6 +94,9 @@ enum encoded_kind {
     ENCODED_FIRST,           /* the first frame of a video, encoded alone as an image */
     ENCODED_CONTROL,         /* inactive or reactive part of a VACE control video (control_video.h) */
     ENCODED_REFERENCE_FRAME, /* VACE reference image: a latent frame in front of the video */
+    /* Control image, and the image to inpaint, of control number `reference` (control_images.h). */
+    ENCODED_CONTROL_IMAGE,
+    ENCODED_CONTROL_INPAINT,
 };
 
 struct encoded {
@@ -88,7 +107,12 @@ struct encoded {
     int32_t columns, rows;    /* vision encoders: grid of vision tokens */
     int n_chunks;             /* number of chunks of frames, one evaluation each (1 for an image) */
 };
-enum { ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX };
+enum { ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX + 3 * CONTROLS_MAX };
+
+/* True for pictures whose encoder writes token rows, false for pictures that the VAE encodes. */
+static inline bool encoded_is_tokens(const struct encoded *encoded) {
+    return encoded->kind == ENCODED_VISION || encoded->kind == ENCODED_REDUX;
+}
 
 /* Indexes of a request's input images: first frame or image-to-image input, last frame, mask, references. */
 enum {
@@ -98,8 +122,18 @@ enum {
     PICTURE_REFERENCES,
     /* Copies of pictures at a vision encoder's input size. */
     PICTURE_VISION = PICTURE_REFERENCES + LANE_REFERENCES_MAX,
-    PICTURES_MAX = PICTURE_VISION + LANE_REFERENCES_MAX
+    PICTURE_REDUX = PICTURE_VISION + LANE_REFERENCES_MAX,
+    PICTURE_CONTROL = PICTURE_REDUX + SLUICE_CONTROLS_MAX, /* pictures of control 0, then of control 1, ... */
+    PICTURES_MAX = PICTURE_CONTROL + 3 * CONTROLS_MAX
 };
+
+/* Pictures of a control: the control image, the mask and the image to inpaint. */
+enum control_part { CONTROL_IMAGE, CONTROL_MASK, CONTROL_INPAINT, CONTROL_PARTS };
+
+/* Index of a picture of control i among the job's pictures. */
+static inline int control_picture(int i, enum control_part part) {
+    return PICTURE_CONTROL + CONTROL_PARTS * i + (int)part;
+}
 
 /* The request's input images. */
 struct job_pictures {
@@ -107,12 +141,14 @@ struct job_pictures {
     struct sluice_picture fitted[PICTURES_MAX]; /* `input`, fitted to the encoder's input size */
     struct fitting fitting[PICTURES_MAX];       /* resize and crop that make `fitted` from `input` */
     uint8_t *pixels[PICTURES_MAX];              /* pixels of input images that the job has read; owned */
-    const struct sluice_picture *references[LANE_REFERENCES_MAX];
+    const struct sluice_picture *references[LANE_REFERENCES_MAX], *redux[SLUICE_CONTROLS_MAX];
     /* Size in pixels at which each reference image is encoded. */
     struct picture_size reference_size[LANE_REFERENCES_MAX];
     bool reference_assumed; /* plan without input images: assumes one reference image (editing model) */
+    bool redux_assumed;     /* plan without input images: assumes one image of redux_images */
     bool mask_assumed;      /* plan without input images: assumes image and mask (inpainting model) */
     bool frames_assumed;    /* plan without input images: assumes first and last frame */
+    bool controls_assumed;  /* plan without control images: assumes one for each network */
     struct fitting control_fitting; /* how the control video's frames are fitted */
     struct encoded encoded[ENCODED_MAX];
     int n_encoded;
@@ -144,7 +180,7 @@ struct job_prompts {
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct prompt_cache_hits hits;
     /* [GATHERED_MAX] embedding rows that the request reads, as blocks; or NULL. */
-    struct block *gathered[SLOTS_MAX];
+    struct block *gathered[MODEL_COMPONENTS];
 };
 
 /* One evaluation of the denoiser, for every image of the batch. */
@@ -228,6 +264,9 @@ struct layout {
     struct tensor noise;                                   /* noise that the sampler adds in a step */
     /* Concat channels of each image; rank 0: none. One shared tensor if they hold no sampled latents. */
     struct tensor concat[BATCH_MAX];
+    /* Input of each control network, shared by all lanes: pixels [Y, X, 3] or a latent with mask channels
+     * [C, 1, Y, X] (lane_control.input); rank 0: job_control.component is -1. */
+    struct tensor control_input[CONTROLS_MAX];
     struct tensor image;       /* vision tokens that the denoiser reads; rank 0: none */
     struct tensor clean_frame; /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
     /* For the inpainting blend (job_blends_mask), else of rank 0: the mask [Y, X], from 0 (kept) to 1
@@ -267,6 +306,8 @@ struct job {
     struct device *device;
     struct sluice_request request; /* the caller's request, with defaults filled in */
     struct job_settings settings;
+    struct job_control controls[CONTROLS_MAX];
+    int n_controls;
     struct job_latents latents;
     struct job_pictures pictures;
     struct job_prompts prompts;
@@ -295,6 +336,9 @@ double job_flops(const struct job *job);
 /* Index in pictures.encoded of the picture that lane `number` encodes, in a stage with the given slot and
  * number of chunks; -1: the stage has no such lane. */
 int job_find_encoded(const struct job *job, int slot, int n_chunks, int number);
+/* Writes the shape of the input of control i (layout.control_input) to dim; returns its rank, 0 for an image
+ * that the denoiser itself reads. */
+int job_control_shape(const struct job *job, int i, int32_t dim[4]);
 /* Name of item i, from 0, in the series NAME, NAME_2, ...; out has 16 bytes. Returns out. */
 char *job_numbered(const char *name, int i, char out[16]);
 

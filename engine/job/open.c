@@ -37,6 +37,7 @@ static enum status set_sizes(struct job *job, struct error *e) {
     bool animates = r->init_image && m->init == INIT_FIRST_FRAME && !settings->decode_only;
     int32_t frames = (r->frames - 1) / factor + 1;
     settings->n_prompts = r->cfg_scale == 1 && (!m->boundary || r->cfg_scale_low == 1) ? 1 : 2;
+    settings->zero_prompt = !r->prompt && r->n_redux_images && !job->pictures.redux_assumed;
     settings->n_encoded_prompts =
         r->negative_prompt || !m->force_zeros_for_empty_prompt ? settings->n_prompts : 1;
     size->batch = r->batch;
@@ -105,6 +106,7 @@ enum status job_open(struct job *job, const struct job_context *context, const s
         job->settings.decode_only = true;
         r->no_decode = false;
         r->n_control = 0;
+        r->n_controls = 0;
         r->batch = latent_dim[0];
         r->frames = (latent_dim[2] - 1) * component_frame_factor(decoder) + 1;
         r->height = latent_dim[3] * decoder->pixel_factor;
@@ -155,6 +157,9 @@ void job_move(struct job *to, struct job *from) {
     for (int i = 0; i < to->request.n_references; i++)
         to->pictures.references[i] = &to->pictures.input[PICTURE_REFERENCES + i];
     to->request.references = to->pictures.references;
+    for (int i = 0; i < to->request.n_redux_images; i++)
+        to->pictures.redux[i] = &to->pictures.input[PICTURE_REDUX + i];
+    to->request.redux_images = to->pictures.redux;
     if (to->preview_job) to->preview_job->context.parent = to;
     *from = (struct job){0};
 }

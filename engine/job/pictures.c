@@ -1,6 +1,8 @@
 #include "engine/job/pictures.h"
 
+#include "engine/job/controls.h"
 #include "engine/job/request.h"
+#include "engine/pictures/canny.h"
 
 #include <string.h>
 
@@ -18,9 +20,15 @@ static int picture_index_of(const struct job *job, const struct encoded *encoded
         return PICTURE_MASK;
     case ENCODED_VISION:
         return job->pictures.input[vision].width ? vision : PICTURE_REFERENCES + encoded->reference;
+    case ENCODED_REDUX:
+        return PICTURE_REDUX + encoded->reference;
     case ENCODED_REFERENCE:
     case ENCODED_REFERENCE_FRAME:
         return PICTURE_REFERENCES + encoded->reference;
+    case ENCODED_CONTROL_IMAGE:
+        return control_picture(encoded->reference, CONTROL_IMAGE);
+    case ENCODED_CONTROL_INPAINT:
+        return control_picture(encoded->reference, CONTROL_INPAINT);
     }
     return PICTURE_INIT;
 }
@@ -61,15 +69,36 @@ static const struct sluice_picture *assume_picture(struct job *job, int place) {
     return &job->pictures.input[place];
 }
 
+/* Assumes the pictures that the model's control networks, or the denoiser, need. */
+static void assume_controls(struct job *job) {
+    bool own = job->model->recipe->images.concat == CONCAT_CONTROL_IMAGE;
+    for (int i = 0; i < CONTROLS_MAX; i++) {
+        int component = own ? -1 : MODEL_CONTROL + i;
+        if (own ? i : !job->model->component[component].family) return;
+        bool masked = controls_pictures(job, component) == CONTROL_READS_MASKED;
+        assume_picture(job, control_picture(i, masked ? CONTROL_INPAINT : CONTROL_IMAGE));
+        if (masked) assume_picture(job, control_picture(i, CONTROL_MASK));
+        job->pictures.controls_assumed = true;
+    }
+}
+
 void pictures_assume(struct job *job) {
     struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
     if (job->settings.decode_only || (r->prompt && !job->model->published)) return;
+    if (!r->n_controls) assume_controls(job);
     if (!r->n_references && recipe->images.references_min) {
         job->pictures.references[0] = assume_picture(job, PICTURE_REFERENCES);
         r->references = job->pictures.references;
         r->n_references = 1;
         job->pictures.reference_assumed = true;
+    }
+    int redux = recipe_redux_slot(recipe);
+    if (!r->n_redux_images && redux < SLOTS_MAX && job->model->component[redux].family) {
+        job->pictures.redux[0] = assume_picture(job, PICTURE_REDUX);
+        r->redux_images = job->pictures.redux;
+        r->n_redux_images = 1;
+        job->pictures.redux_assumed = true;
     }
     bool inpaints = recipe->images.concat == CONCAT_FILL || recipe->images.concat == CONCAT_INPAINT;
     if (inpaints && !r->mask && !r->init_image) {
@@ -86,11 +115,26 @@ void pictures_assume(struct job *job) {
     }
 }
 
+static void copy_controls(struct job *job) {
+    const struct sluice_request *r = &job->request;
+    if (!r->controls || r->n_controls > CONTROLS_MAX) return;
+    for (int i = 0; i < r->n_controls; i++) {
+        struct sluice_control control = controls_requested(job, i);
+        copy_picture(job, control_picture(i, CONTROL_IMAGE), control.image);
+        copy_picture(job, control_picture(i, CONTROL_MASK), control.mask);
+        copy_picture(job, control_picture(i, CONTROL_INPAINT), control.inpaint);
+    }
+}
+
 void pictures_copy(struct job *job) {
     struct sluice_request *r = &job->request;
     r->init_image = copy_picture(job, PICTURE_INIT, r->init_image);
     r->end_image = copy_picture(job, PICTURE_END, r->end_image);
     r->mask = copy_picture(job, PICTURE_MASK, r->mask);
+    for (int i = 0; r->redux_images && i < r->n_redux_images && i < SLUICE_CONTROLS_MAX; i++)
+        job->pictures.redux[i] = copy_picture(job, PICTURE_REDUX + i, r->redux_images[i]);
+    if (r->redux_images) r->redux_images = job->pictures.redux;
+    copy_controls(job);
     if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
     for (int i = 0; i < r->n_references; i++)
         job->pictures.references[i] = copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
@@ -103,7 +147,8 @@ static struct picture_size input_size(const struct job *job, int i) {
 
 static void fit_picture(struct job *job, int i, struct fitting fitting) {
     const struct sluice_picture *input = &job->pictures.input[i];
-    bool has_alpha = i != PICTURE_MASK && component_picture_channels(model_decoder(job->model)) == RGBA;
+    bool has_alpha = i != PICTURE_MASK && i < PICTURE_CONTROL &&
+                     component_picture_channels(model_decoder(job->model)) == RGBA;
     fitting.part.alpha = has_alpha && (input->rgb ? input->alpha != NULL : input->read_rgba_rows != NULL);
     job->pictures.fitting[i] = fitting;
     job->pictures.fitted[i] = *input;
@@ -161,30 +206,53 @@ static void fit_references(struct job *job) {
     }
 }
 
+/* Fits a picture to a vision encoder's input: bicubic resize, then crop, as in the encoder's training. */
+static void fit_for_vision(struct job *job, int i, const struct component *vision) {
+    struct picture_size unfitted = input_size(job, i);
+    struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
+    struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
+    fit_picture(job, i,
+                (struct fitting){.from = unfitted,
+                                 .size = size,
+                                 .part = {.by = TORCH_BICUBIC,
+                                          .whole = whole.width ? whole : size,
+                                          .x = grid.whole.left,
+                                          .y = grid.whole.top,
+                                          .size = size}});
+}
+
+/* Control images are stretched to the output size, as in diffusers; an image to inpaint that is the request's
+ * input image is fitted like it. The edges of a control image replace the job's own copy of its pixels. */
+static void fit_controls(struct job *job, struct picture_size output) {
+    for (int i = 0; i < job->n_controls; i++)
+        for (int part = 0; part < CONTROL_PARTS; part++) {
+            int place = control_picture(i, (enum control_part)part);
+            bool like_init = job->controls[i].inpaints_init && part != CONTROL_IMAGE;
+            if (!job->pictures.input[place].width) continue;
+            fit_picture(
+                job, place,
+                fit_make(like_init ? job->settings.fit : FIT_STRETCH, input_size(job, place), output));
+            if (part == CONTROL_IMAGE && job->controls[i].canny) job->pictures.fitted[place].rgb = NULL;
+        }
+}
+
 void pictures_fit(struct job *job) {
     struct picture_size output = {job->request.width, job->request.height};
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (job->pictures.input[i].width)
             fit_picture(job, i, fit_make(job->settings.fit, input_size(job, i), output));
     fit_references(job);
-    /* The vision encoder reads first and last frame from the unfitted pictures, whatever the output size:
-     * bicubic resize, then center crop, as in the encoder's training. */
+    fit_controls(job, output);
+    /* The vision encoder reads first and last frame from the unfitted pictures, whatever the output size. */
     const struct component *vision = model_component(job->model, FAMILY_VISION);
     for (int i = 0; i < request_vision_frames(job->model); i++) {
-        int from = i ? PICTURE_END : PICTURE_INIT;
-        struct picture_size unfitted = input_size(job, from);
-        struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
-        struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
-        struct fitting fitting = {.from = unfitted,
-                                  .size = size,
-                                  .part = {.by = TORCH_BICUBIC,
-                                           .whole = whole.width ? whole : size,
-                                           .x = grid.whole.left,
-                                           .y = grid.whole.top,
-                                           .size = size}};
-        job->pictures.input[PICTURE_VISION + i] = job->pictures.input[from];
-        fit_picture(job, PICTURE_VISION + i, fitting);
+        job->pictures.input[PICTURE_VISION + i] = job->pictures.input[i ? PICTURE_END : PICTURE_INIT];
+        fit_for_vision(job, PICTURE_VISION + i, vision);
     }
+    int redux = recipe_redux_slot(job->model->recipe);
+    for (int i = 0; i < job->request.n_redux_images; i++)
+        fit_for_vision(job, PICTURE_REDUX + i,
+                       &job->model->component[recipe_source_slot(job->model->recipe, redux)]);
     if (job->request.n_control)
         job->pictures.control_fitting =
             fit_make(job->settings.fit, request_control_size(&job->request), output);
@@ -195,6 +263,10 @@ uint64_t pictures_reading_bytes(const struct job *job) {
     for (int i = 0; i < PICTURES_MAX; i++) {
         if (!job->pictures.fitted[i].width || job->pictures.fitted[i].rgb) continue;
         uint64_t bytes = fit_bytes(&job->pictures.input[i], &job->pictures.fitting[i]);
+        if (bytes > most) most = bytes;
+    }
+    for (int i = 0; i < job->n_controls; i++) {
+        uint64_t bytes = job->controls[i].canny ? canny_bytes(job->request.width) : 0;
         if (bytes > most) most = bytes;
     }
     for (int i = 0; i < job->pictures.n_encoded; i++) {
@@ -234,13 +306,19 @@ enum status pictures_read(struct job *job, struct error *e) {
         p->rgb = rgb;
         if (fitting->part.alpha) p->alpha = rgb + 3 * pixels;
     }
+    for (int i = 0; i < job->n_controls && e->code == OK; i++) {
+        uint8_t *rgb = job->pictures.pixels[control_picture(i, CONTROL_IMAGE)];
+        if (job->controls[i].canny) canny_edges(job->sys, rgb, job->request.width, job->request.height, e);
+    }
     return e->code;
 }
 
-static void list_vision_input(struct job *job, int slot, int number, struct picture_size vision_size) {
+/* Lists an image for the vision encoder in this slot. vision_size: size of the image in pixels. */
+static void list_vision_input(struct job *job, enum encoded_kind kind, int slot, int number,
+                              struct picture_size vision_size) {
     const struct component *c = &job->model->component[slot];
     struct vision_grid grid = c->family->lanes.vision_grid(c, vision_size.width, vision_size.height);
-    job->pictures.encoded[job->pictures.n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
+    job->pictures.encoded[job->pictures.n_encoded++] = (struct encoded){.kind = kind,
                                                                         .slot = slot,
                                                                         .reference = number,
                                                                         .size = {grid.width, grid.height},
@@ -261,17 +339,38 @@ static void list_one(struct job *job, enum encoded_kind kind, int number, int n_
                          .n_chunks = n_chunks};
 }
 
+/* Lists the control images that the VAE encodes, and images to inpaint. */
+static void list_controls(struct job *job) {
+    for (int i = 0; i < job->n_controls; i++) {
+        int component = job->controls[i].component;
+        bool latent =
+            component < 0 || job->model->component[component].family->control.input == CONTROL_LATENT;
+        if (latent && job->pictures.input[control_picture(i, CONTROL_IMAGE)].width)
+            list_one(job, ENCODED_CONTROL_IMAGE, i, 1);
+        if (latent && job->pictures.input[control_picture(i, CONTROL_INPAINT)].width)
+            list_one(job, ENCODED_CONTROL_INPAINT, i, 1);
+    }
+}
+
 void pictures_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
     bool control = recipe->images.concat == CONCAT_CONTROL, animates = job->model->init == INIT_FIRST_FRAME;
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++) {
         /* A vision encoder reads every reference, or first and last frame. */
-        if (recipe->slot[slot].family->kind != FAMILY_VISION) continue;
+        if (recipe->slot[slot].family->kind != FAMILY_VISION || recipe->slot[slot].extra) continue;
         for (int i = 0; i < r->n_references; i++)
-            list_vision_input(job, slot, i, request_vision_size(job, i));
+            list_vision_input(job, ENCODED_VISION, slot, i, request_vision_size(job, i));
         for (int i = 0; i < request_vision_frames(job->model); i++)
-            list_vision_input(job, slot, i, input_size(job, PICTURE_VISION + i));
+            list_vision_input(job, ENCODED_VISION, slot, i, input_size(job, PICTURE_VISION + i));
+    }
+    int redux = recipe_redux_slot(recipe), tower = redux < SLOTS_MAX ? recipe_source_slot(recipe, redux) : 0;
+    for (int i = 0; i < r->n_redux_images; i++)
+        list_vision_input(job, ENCODED_REDUX, tower, i, input_size(job, PICTURE_REDUX + i));
+    for (int i = 0; i < r->n_redux_images; i++) {
+        struct encoded rows = job->pictures.encoded[job->pictures.n_encoded - r->n_redux_images];
+        rows.slot = redux;
+        job->pictures.encoded[job->pictures.n_encoded++] = rows;
     }
     if (recipe_slot(recipe, FAMILY_ENCODER) == SLOTS_MAX) return;
     /* Inpainting models at strength 1 begin with pure noise and read only the masked image. Encoding the
@@ -280,6 +379,7 @@ void pictures_list_encoded(struct job *job) {
     if (r->init_image && job->model->init == INIT_IMG2IMG && !unread) list_one(job, ENCODED_INIT, 0, 1);
     if (r->mask && !job_blends_mask(job) && !control) list_one(job, ENCODED_MASKED, 0, 1);
     for (int i = 0; i < r->n_references && !control; i++) list_one(job, ENCODED_REFERENCE, i, 1);
+    list_controls(job);
     if (r->init_image && animates && recipe->images.concat == CONCAT_I2V)
         list_one(job, ENCODED_FRAMES, 0, job->pictures.n_encoded_chunks);
     else if (r->init_image && animates)

@@ -168,7 +168,8 @@ static void look_up_slot(struct job *job, int slot) {
             struct prompt_embeds shapes = embed_shapes(job, slot, i);
             prompt_cache_file_open(c, key, &shapes, &hits->file[slot][i]);
         }
-        if (!prompts_hit(job, slot, i)) hits->misses[slot][hits->n_misses[slot]++] = i;
+        bool zero = !i && job->settings.zero_prompt;
+        if (!zero && !prompts_hit(job, slot, i)) hits->misses[slot][hits->n_misses[slot]++] = i;
     }
 }
 
@@ -261,7 +262,8 @@ void prompts_store(const struct job *job, int slot, int prompt, struct error *e)
  * other components one block per table. */
 static enum status gather_rows(struct job *job, int slot, struct error *e) {
     const struct component *c = &job->model->component[slot];
-    int n_lanes = c->family->kind == FAMILY_TEXT ? job->prompts.hits.n_misses[slot] : 1;
+    bool text = c->family->kind == FAMILY_TEXT;
+    int n_lanes = text ? job->prompts.hits.n_misses[slot] : 1;
     struct lane lane = {
         .latent = tensor_make(NULL, DTYPE_F32, 4,
                               (int32_t[]){job->latents.C, job->latents.F, job->latents.Y, job->latents.X})};
@@ -270,10 +272,12 @@ static enum status gather_rows(struct job *job, int slot, struct error *e) {
     if (!rows) return e->code;
     for (int table = 0; table < c->n_tables; table++)
         for (int i = 0; i < n_lanes && e->code == OK; i++) {
-            int prompt = job->prompts.hits.misses[slot][i];
-            lane.tokens = job->prompts.tokens[slot][prompt].ids;
-            lane.n_tokens = job->prompts.tokens[slot][prompt].n_ids;
-            prompts_list_vision_spans(job, slot, prompt, lane.vision_spans);
+            int prompt = text ? job->prompts.hits.misses[slot][i] : 0;
+            if (text) {
+                lane.tokens = job->prompts.tokens[slot][prompt].ids;
+                lane.n_tokens = job->prompts.tokens[slot][prompt].n_ids;
+                prompts_list_vision_spans(job, slot, prompt, lane.vision_spans);
+            }
             component_gather_rows(c, table, &lane, &rows[table * n_lanes + i], e);
         }
     return e->code;
@@ -281,7 +285,7 @@ static enum status gather_rows(struct job *job, int slot, struct error *e) {
 
 enum status prompts_encode(struct job *job, struct error *e) {
     if (encode_all(job, e) == OK) find_hits(job);
-    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++)
+    for (int i = 0; i < MODEL_COMPONENTS && e->code == OK; i++)
         if (job->model->component[i].n_tables) gather_rows(job, i, e);
     return e->code;
 }
@@ -289,10 +293,12 @@ enum status prompts_encode(struct job *job, struct error *e) {
 void prompts_close(struct job *job) {
     struct sys *sys = job->sys;
     for (int i = 0; i < PROMPTS_MAX; i++) lora_tags_destroy(sys, &job->prompts.tags[i]);
-    for (int i = 0; i < SLOTS_MAX; i++) {
+    for (int i = 0; i < MODEL_COMPONENTS; i++) {
         for (int k = 0; k < GATHERED_MAX && job->prompts.gathered[i]; k++)
             block_destroy(sys, &job->prompts.gathered[i][k]);
         sys->release(sys, job->prompts.gathered[i]);
+    }
+    for (int i = 0; i < SLOTS_MAX; i++) {
         for (int k = 0; k < PROMPTS_MAX; k++) {
             prompt_destroy(sys, &job->prompts.tokens[i][k]);
             index_destroy(&job->prompts.hits.file[i][k]);
@@ -315,13 +321,15 @@ struct text_places prompts_place_texts(const struct job *job, int prompt) {
             continue;
         }
         /* Rows of prompt_embeds from this encoder: one per token and part of a text encoder's output, or per
-         * vision token of all pictures. */
+         * vision token of all pictures. Images of Redux are added up, in the positive prompt. */
         const struct prompt_tokens *tokens = &job->prompts.tokens[c->slot][prompt];
         bool is_text = recipe->slot[c->slot].family->kind == FAMILY_TEXT;
         int32_t n = is_text ? (tokens->n_ids - tokens->drop_idx) * condition_parts(c) : 0;
-        for (int k = 0; k < job->pictures.n_encoded && !is_text; k++)
+        for (int k = 0; k < job->pictures.n_encoded && !is_text && !c->of_redux; k++)
             if (job->pictures.encoded[k].slot == c->slot)
                 n += job->pictures.encoded[k].columns * job->pictures.encoded[k].rows;
+        int redux = c->of_redux && !prompt ? job_find_encoded(job, c->slot, 1, 0) : -1;
+        if (redux >= 0) n = job->pictures.encoded[redux].columns * job->pictures.encoded[redux].rows;
         if (!c->concat_columns) row = p.rows;
         column = c->concat_columns ? column + last_columns : 0;
         last_columns = own;

@@ -76,7 +76,7 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
                  "no files: planned with the published sizes of %s, in bf16 by default", m->recipe->name);
         return note_all_absent(m, lines, n);
     }
-    for (int i = 0; i < SLOTS_MAX; i++)
+    for (int i = 0; i < MODEL_UPSCALER; i++)
         if (m->component[i].family && m->component[i].family->kind != FAMILY_ENCODER &&
             m->config_origin[i] != CONFIG_JSON_FILE)
             snprintf(lines[n++], MODEL_NOTE_BYTES, "no config.json for the %s: settings are from %s (%s)",
@@ -133,7 +133,7 @@ const struct component *model_decoder(const struct sluice_model *m) {
 
 void model_close(struct sluice_model *m) {
     if (!m) return;
-    for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&m->component[i]);
+    for (int i = 0; i < MODEL_COMPONENTS; i++) component_destroy(&m->component[i]);
     for (int i = 0; i < SLOTS_MAX; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
     /* copy of the system interface, because *m contains the original and is freed through it */

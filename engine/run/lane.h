@@ -43,6 +43,8 @@ struct lane {
     /* Frames of a VAE chunk [N, Y, X, 3], about -1 to 1: written by the decoder, read by encoders. N is the
      * longest chunk's frame count; a shorter chunk uses the first frames. */
     struct tensor picture;
+    struct tensor enlarged; /* [1, s Y, s X, 3], about -1 to 1: written by an upscaler, which reads `picture`,
+                               [1, Y, X, 3] with values 0 to 1 */
     /* Mean and log variance of a latent frame [Y, X, 2 C], written by the VAE encoder. */
     struct tensor moments;
 
@@ -73,14 +75,15 @@ struct lane {
     /* Skip-layer guidance: numbers of the blocks that this lane skips. */
     const int *skip_layers;
     int n_skip_layers;
-    /* Range of evaluations in which the lane is computed; n = 0: all. Each lane's range lies within the range
-     * of the lane before it, so the lanes of an evaluation are the first lanes of the stage. */
+    /* Range of evaluations in which the lane is computed; n = 0: all; n = -1: none (control networks). Each
+     * lane's range lies within the range of the lane before it, so the lanes of an evaluation are the first
+     * lanes of the stage. */
     struct {
         int first, n;
     } evaluations;
 
-    /* Input of a control network's lane. The lane belongs to one lane of the denoiser and has the same latent,
-     * timesteps and guidance. Its blocks read the denoiser lane's state and add residuals to it. */
+    /* Input of a control network's lane. The lane belongs to one lane of the denoiser and has the same
+     * latent, timesteps and guidance. Its blocks read the denoiser lane's state and add residuals to it. */
     const struct lane *denoiser; /* lane of the denoiser; NULL: the lane is no control network's lane */
     struct lane_control control[CONTROLS_MAX]; /* one, or several with family_control.combines_images */
     int n_controls;
@@ -111,6 +114,12 @@ struct lane {
 static inline bool lane_is_of(const struct lane *lane, int evaluation) {
     int after = evaluation - lane->evaluations.first;
     return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
+}
+
+/* False for a lane of a control network that has nothing to compute: a lane that is never run, or that uses
+ * the residuals of another lane. */
+static inline bool lane_computes(const struct lane *lane) {
+    return lane->evaluations.n >= 0 && !lane->residuals_of;
 }
 
 /* Index of the first lane that has the same prompt as lane i. */
@@ -148,6 +157,7 @@ struct visit_scope {
     const struct lane *lane;
     int number;           /* number of the block: the %d in its tensor names */
     int chunk;            /* index of the chunk of video frames, in a VAE's stage */
+    int pass;             /* which visit of the block in the evaluation: see control_visit.pass */
     bool first;           /* the visit belongs to the stage's first evaluation or precedes it */
     bool first_of_prompt; /* the lane is its prompt's first one, which computes the prefix */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if

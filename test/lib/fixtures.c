@@ -159,6 +159,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("flux_b"), .gate = &gate_flux_schnell},
     {PIPELINE("flux_kontext"), .gate = &gate_flux_kontext},
     {PIPELINE("flux_fill"), .gate = &gate_flux_fill},
+    {PIPELINE("flux_redux"), .redux = "redux", .gate = &gate_flux_redux},
     {PIPELINE("flux2_dev"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_dev},
     {PIPELINE("flux2_klein"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_klein},
     {PIPELINE("flux2_klein_base"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_klein_base},
@@ -256,6 +257,6 @@ bool fixture_is_selected(const struct fixture *f, char **names) {
 const char *fixture_model(const struct fixture *f) {
     static char folder[GOLDEN_PATH];
     if (f->model) return f->model();
-    snprintf(folder, sizeof folder, "test/golden/%s/model", f->name);
+    snprintf(folder, sizeof folder, "test/golden/%s/model", f->model_of ? f->model_of : f->name);
     return folder;
 }

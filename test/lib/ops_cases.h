@@ -132,6 +132,7 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 /* Checks a sum. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b` (f32, shaped
  * like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
+void case_add_scaled(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place, float factor);
 /* Checks the sum of tokens and interpolated positions. dtype: type of the table; gap: floats between rows. */
 void case_add_positions(struct position_grid grid, int32_t c, enum dtype dtype, int gap, bool in_place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
@@ -159,6 +160,8 @@ struct conv_case {
 /* Checks a convolution with cropping, stride and leading padding. With a stride, norm, upsampling and
  * residual are not allowed. */
 void case_conv(struct conv_case c, struct conv_options size);
+/* As case_conv, with `in` and `out` as columns of one wider image, as in a dense block. */
+void case_conv_columns(struct conv_case c, struct conv_options options);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
 void case_shortcuts(void);
 

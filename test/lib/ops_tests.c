@@ -171,6 +171,7 @@ void test_elementwise(void **state) {
         case_glu(6, 51, 1, place, RELU);
         case_glu(8, 49, 1, place, SIGMOID);
         case_add(7, 45, F32, 2, false, place);
+        case_add_scaled(7, 45, F32, 2, false, place, 0.7f);
     }
     case_glu(1, 1, 0, 0, SILU);
     if (ops_on == ON_CPU) case_glu(4, 19, 1, 0, PLAIN);
@@ -179,6 +180,7 @@ void test_elementwise(void **state) {
     case_add(9, 77, BF16, 3, false, 1);
     case_add(6, 20, F16, 1, false, 0);
     case_add(6, 33, F32, 4, true, 0);
+    case_add_scaled(9, 77, BF16, 0, true, 1, -1.3f);
     case_relative_bias(1, 1, 4, 2, F32, 0);
     case_relative_bias(77, 5, 32, 128, BF16, 3);
     case_add_positions((struct position_grid){1, 1, 1, {0}}, 1, F32, 0, false);
@@ -272,6 +274,27 @@ void test_conv_finish(void **state) {
     case_conv(c, of_unit);
     c.residual = APART;
     case_conv(c, relu);
+}
+
+/* The layers of upscalers: leaky ReLU and PReLU, a scaled residual, and the columns of a dense block. */
+void test_conv_dense(void **state) {
+    bool small = ops_on == ON_TSAN;
+    struct conv_case c = {small ? 3 : 19, small ? 5 : 600, 8, 16, 3, F32, 1, 0, PLAIN, true, NO_RESIDUAL};
+    const struct conv_options leaky = {.finish = FINISH_LEAKY_RELU, .slope = 0.2f},
+                              prelu = {.finish = FINISH_PRELU}, scaled = {.scale = 0.2f};
+    case_conv(c, leaky);
+    case_conv(c, prelu);
+    c.dtype = BF16, c.n = 5;
+    case_conv(c, prelu);
+    case_conv(c, leaky);
+    case_conv_columns(c, leaky);
+    c.n = 16, c.bias = false;
+    case_conv_columns(c, leaky);
+    c.residual = APART;
+    case_conv_columns(c, scaled);
+    c.residual = OVER_OUT, c.rows = 5, c.columns = 7;
+    case_conv_columns(c, scaled);
+    case_conv(c, scaled);
 }
 
 void test_conv_cut(void **state) {
