@@ -39,7 +39,8 @@
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
     FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder)                                                            \
-    FAMILY(taesd) FAMILY(taehv)
+    FAMILY(taesd) FAMILY(taehv)                                                                          \
+    FAMILY(rrdbnet) FAMILY(srvgg)
 /* clang-format on */
 #define NOT_LISTED(name)
 #define PUBLISHED_FAMILIES(X) PUBLISHED_MODELS(X, NOT_LISTED)

@@ -28,7 +28,7 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
         const struct sluice_picture *unfitted = &job->pictures.input[i], *used = &job->pictures.fitted[i];
         int bytes = job->pictures.fitting[i].part.alpha ? RGBA : 3;
         pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
-        bool copy = i >= PICTURE_VISION && i < PICTURE_CONTROL; /* its pixels are another picture's */
+        bool copy = i >= PICTURE_VISION && i < PICTURE_REDUX; /* its pixels are another picture's */
         if (!copy && unfitted->rgb && !used->rgb)
             pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
     }
