@@ -192,6 +192,8 @@ const struct fixture fixtures[] = {
     {PIPELINE("sd35_medium"), .gate = &gate_sd35_medium},
     {PIPELINE("sd35_large"), .gate = &gate_sd35_large},
     {PIPELINE("anima_base"), .gpu_tolerances = chained_encoders, .gate = &gate_anima},
+    {PIPELINE("control_zimage"), .model_of = "zimage_base",
+     .control_nets = {"controlnet", "controlnet_2", "controlnet_3.safetensors", "controlnet_4.safetensors"}},
     {PIPELINE("control_flux"), .control_nets = {"controlnet", "controlnet_2"}},
     {PIPELINE("control_flux_union"), .model_of = "control_flux",
      .control_nets = {"controlnet", "controlnet_2"}},
