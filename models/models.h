@@ -30,7 +30,9 @@
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
+    FAMILY(unet_control) FAMILY(unet_control_union)                                                          \
     FAMILY(zimage_control) FAMILY(flux_control) FAMILY(flux_control_xlabs)                                   \
+    FAMILY(qwen_image_control) FAMILY(sd3_control) FAMILY(sd35_control)                                      \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
     FAMILY(qwen3vl) FAMILY(qwen3vl_vision)                                                                   \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(siglip) FAMILY(redux) FAMILY(t5) FAMILY(umt5)                    \

@@ -339,7 +339,7 @@ static enum status inspect_unplaced(struct sys *sys, struct component_files *fil
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
     if (file->family) shown.recipe = models_find_slot(file->family, file->prefix, NULL, &shown.slot);
     if (shown.recipe && !file->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
-    char name[16]; /* several control networks have numbers */
+    char name[32]; /* several control networks have numbers */
     int before = 0;
     for (int i = 0; i < to->n_components && file->family && file->family->kind == FAMILY_CONTROL; i++)
         before += to->component[i].family && to->component[i].family->kind == FAMILY_CONTROL;

@@ -158,14 +158,14 @@ static void connect_control(const struct job *job, const struct layout *l, int s
                             const struct lane *denoisers, struct lane *lanes) {
     const struct stage *stage = &l->stages[s];
     const struct job_span *span = &job->schedule.spans[l->span[s]];
-    const struct family_control *family =
-        &job->model->component[job->controls[first].component].family->control;
+    const struct component *c = &job->model->component[job->controls[first].component];
+    bool one_branch = job->request.guess_mode || c->control.conditional_lanes;
     int first_call, end_call, groups = stage->n_groups;
     find_window(job, first, span, &first_call, &end_call);
     for (int i = 0; i < groups * stage->n_lanes; i++) {
         int branch = i % stage->n_lanes / l->images_per_group;
         /* Lanes of branch 0, the conditional prompt, come first. */
-        int shared = family->conditional_only ? branch * l->images_per_group : 0;
+        int shared = c->family->control.conditional_only ? branch * l->images_per_group : 0;
         lanes[i] = denoisers[i - shared];
         lanes[i].evaluations.first = denoisers[i].evaluations.first;
         lanes[i].evaluations.n = denoisers[i].evaluations.n;
@@ -179,8 +179,7 @@ static void connect_control(const struct job *job, const struct layout *l, int s
             if (k == first || control_joins(job, first, k))
                 lanes[i].control[lanes[i].n_controls++] = (struct lane_control){
                     l->control_input[k], (float)job->controls[k].strength, job->controls[k].mode};
-        bool unguided = job->request.guess_mode && branch;
-        limit_evaluations(&lanes[i], first_call * groups, unguided ? 0 : end_call * groups,
+        limit_evaluations(&lanes[i], first_call * groups, one_branch && branch ? 0 : end_call * groups,
                           stage->evaluations);
     }
 }

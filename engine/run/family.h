@@ -316,11 +316,13 @@ struct component {
     struct picture_format picture_format; /* image normalisation of a vision encoder */
     /* Control networks that read latents: the VAE encodes factor * v + offset for pixel values v from 0 to 1
      * (factor 0: 2 v - 1); unshifted: the latent is scaled, not shifted. modes: number of control modes of a
-     * union network; 0: none. */
+     * union network; 0: none. conditional_lanes: the network runs, and its residuals are added, in lanes of
+     * the positive prompt alone. */
     struct {
         float factor, offset;
         bool unshifted;
         int modes;
+        bool conditional_lanes;
     } control;
     const char *architecture; /* replaces family.files.architectures[0]; NULL: unchanged */
     const char *config_value; /* replaces family.files.config_value; NULL: unchanged */
