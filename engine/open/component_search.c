@@ -60,8 +60,9 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
         }
         if (known && part_flag_chooses(flag, FAMILY_CONTROL)) {
             if (++n_networks <= CONTROLS_MAX) continue;
-            return error_set(e, USAGE, "too many control networks" WHERE "%s" FOUND "\"%s\"" EXPECTED
-                             "at most %d", flag, o->parts[i].path, CONTROLS_MAX);
+            return error_set(e, USAGE,
+                             "too many control networks" WHERE "%s" FOUND "\"%s\"" EXPECTED "at most %d",
+                             flag, o->parts[i].path, CONTROLS_MAX);
         }
         if (known && first_part_option(o, flag) == &o->parts[i]) continue;
         error_set(e, USAGE, "%s" WHERE "%s" FOUND "\"%s\"",
@@ -415,7 +416,7 @@ static int most_slots(const struct family *family) {
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     int slot;
-    if (family->kind == FAMILY_CONTROL || models_find_extra(family->name, &slot)) return !files->n_files;
+    if (family_outside_pipelines(family) || models_find_extra(family->name, &slot)) return !files->n_files;
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];
