@@ -52,10 +52,10 @@ static const struct sluice_picture picture = PICTURE(48, 32, 0, "picture"),
 static const struct sluice_picture *const references[] = {&wide_picture, &tall_picture};
 
 /* Control images of a request. */
-#define CONTROL(network_, image_, ...)                                                                       \
+#define CONTROL(network_, image_, strength_, mode_, start_, end_)                                            \
     {                                                                                                        \
-        .struct_size = sizeof(struct sluice_control), .network = network_, .image = image_, .strength = 1,   \
-        .end = 1, .mode = -1, __VA_ARGS__                                                                    \
+        .struct_size = sizeof(struct sluice_control), .network = network_, .image = image_,                  \
+        .strength = strength_, .mode = mode_, .start = start_, .end = end_                                   \
     }
 #define CONTROLLED(list, n) .controls = list, .n_controls = n
 
@@ -202,11 +202,11 @@ const struct gate gate_sdxl = {.request = REQUEST(MASKED(2)),
                                .threads = 1,
                                .always = true};
 /* Two networks, one with two images; a window; guess mode in the other request. */
-static const struct sluice_control two_networks[] = {CONTROL(0, &wide_picture, .strength = 0.8),
-                                                     CONTROL(1, &tall_picture, .start = 0.5),
-                                                     CONTROL(0, &end_picture, .end = 0.5)};
-static const struct sluice_control two_images[] = {CONTROL(0, &wide_picture, .strength = 0.8, .mode = 3),
-                                                   CONTROL(0, &tall_picture, .strength = 1.2, .mode = 1)};
+static const struct sluice_control two_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
+                                                     CONTROL(1, &tall_picture, 1, -1, 0.5, 1),
+                                                     CONTROL(0, &end_picture, 1, -1, 0, 0.5)};
+static const struct sluice_control two_images[] = {CONTROL(0, &wide_picture, 0.8, 3, 0, 1),
+                                                   CONTROL(0, &tall_picture, 1.2, 1, 0, 1)};
 const struct gate gate_control_sd1 = {
     .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5, CONTROLLED(two_networks, 3)),
     .other = REQUEST(MASKED(2), .guess_mode = true, CONTROLLED(two_networks, 1)),
