@@ -76,20 +76,27 @@ enum { ALL_SLOTS_MAX = 1024 };
 static const struct slot *all_slots[ALL_SLOTS_MAX];
 static pthread_once_t all_slots_listed = PTHREAD_ONCE_INIT;
 
-/* Components that belong to no pipeline, with slots as in a recipe: control networks. */
+/* Components that belong to no pipeline, with slots as in a recipe: control networks and upscalers. */
 static struct recipe network_slots;
 
 static void list_network_slots(void) {
-    static const char *const prefixes[] = {"", "control_model.", NULL};
+    static const char *const control_prefixes[] = {"", "control_model.", NULL};
+    /* Names of the state in Real-ESRGAN's training checkpoints. */
+    static const char *const upscaler_prefixes[] = {"", "params_ema.", "params.", NULL};
+    static const struct slot control = {.flag = "--control-net",
+                                        .display_name = "control network",
+                                        .folder = "controlnet",
+                                        .prefixes = control_prefixes},
+                             upscaler = {.flag = "--upscale-model",
+                                         .display_name = "upscaler",
+                                         .folder = "upscaler",
+                                         .prefixes = upscaler_prefixes};
     int n = 0;
     for (const struct family *const *f = families; *f; f++) {
-        if ((*f)->kind != FAMILY_CONTROL) continue;
+        if (!family_outside_pipelines(*f)) continue;
         assert(n < SLOTS_MAX);
-        network_slots.slot[n++] = (struct slot){.family = *f,
-                                                .flag = "--control-net",
-                                                .display_name = "control network",
-                                                .folder = "controlnet",
-                                                .prefixes = prefixes};
+        network_slots.slot[n] = (*f)->kind == FAMILY_CONTROL ? control : upscaler;
+        network_slots.slot[n++].family = *f;
     }
 }
 

@@ -4,6 +4,7 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/upscale.h"
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
 #include "loaders/json.h"
@@ -28,7 +29,7 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
         const struct sluice_picture *unfitted = &job->pictures.input[i], *used = &job->pictures.fitted[i];
         int bytes = job->pictures.fitting[i].part.alpha ? RGBA : 3;
         pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
-        bool copy = i >= PICTURE_VISION && i < PICTURE_CONTROL; /* its pixels are another picture's */
+        bool copy = i >= PICTURE_VISION && i < PICTURE_REDUX; /* its pixels are another picture's */
         if (!copy && unfitted->rgb && !used->rgb)
             pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
     }
@@ -130,11 +131,15 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
         stage->pictures_place = choice_is(r->vae_tiling, "on")    ? PICTURES_ON_HOST
                                 : choice_is(r->vae_tiling, "off") ? PICTURES_ON_DEVICE
                                                                   : PICTURES_ANYWHERE;
-        /* The on_image callback runs in the decode stage, so only this stage includes the caller's image
-         * buffer. */
-        uint64_t image_bytes = (uint64_t)r->width * (uint64_t)r->height * (uint64_t)r->image_bytes_a_pixel;
-        bool has_callback = l->kind[s] == &stage_decode && !r->no_decode && r->image_bytes_a_pixel;
+        /* The on_image callback runs in the last stage that makes images, so only this stage includes the
+         * caller's image buffer. */
+        struct picture_size size = upscale_output_size(job);
+        const struct stage_kind *last = job->upscale.to.width ? &stage_upscale : &stage_decode;
+        uint64_t image_bytes =
+            (uint64_t)size.width * (uint64_t)size.height * (uint64_t)r->image_bytes_a_pixel;
+        bool has_callback = l->kind[s] == last && r->image_bytes_a_pixel;
         stage->image_bytes = has_callback ? align_up((1 << 20) + image_bytes, PLAN_PAGE) : 0;
+        if (l->kind[s] == &stage_upscale) stage->image_bytes += align_up(upscale_alpha_bytes(job), PLAN_PAGE);
         measure_fills(job, &l->stages[s], rates, stage);
         candidates_add_preview(job, l->kind[s] == &stage_denoise, stage);
         for (int i = 0; i < l->stages[s].n_model_blocks; i++) model_bytes += l->stages[s].blocks[i]->bytes;

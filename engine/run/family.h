@@ -308,7 +308,8 @@ struct component {
     int image_rows;       /* rows of lane.image that a denoiser needs; 0: the rows of one image */
     int latent_side;      /* a denoiser's native image size, in latent pixels per side */
     int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
-    int pixel_factor;     /* image pixels per latent pixel of a VAE, per side */
+    int pixel_factor; /* image pixels per latent pixel of a VAE, or per input pixel of an upscaler, per side
+                       */
     int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
     /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
     struct latent_format latent_format;
@@ -335,6 +336,10 @@ struct component {
 const char *component_config_value(const struct component *c);
 /* Returns the component's general.architecture in GGUF files; "": none. */
 const char *component_architecture(const struct component *c);
+/* True if components of the family belong to no pipeline: any model can have one, chosen by its flag. */
+static inline bool family_outside_pipelines(const struct family *family) {
+    return family->kind == FAMILY_CONTROL || family->kind == FAMILY_UPSCALER;
+}
 static inline bool family_decodes(const struct family *family) {
     return family->kind == FAMILY_DECODER || family->kind == FAMILY_TINY_DECODER;
 }

@@ -43,6 +43,8 @@ struct lane {
     /* Frames of a VAE chunk [N, Y, X, 3], about -1 to 1: written by the decoder, read by encoders. N is the
      * longest chunk's frame count; a shorter chunk uses the first frames. */
     struct tensor picture;
+    struct tensor enlarged; /* [1, s Y, s X, 3], about -1 to 1: written by an upscaler, which reads `picture`,
+                               [1, Y, X, 3] with values 0 to 1 */
     /* Mean and log variance of a latent frame [Y, X, 2 C], written by the VAE encoder. */
     struct tensor moments;
 
