@@ -46,6 +46,8 @@ import sd3.bf16
 import sd3.specs
 import specs
 import unet.bf16
+import unet.control
+import unet.control_bf16
 import unet.specs
 import wan.bf16
 import wan.specs
@@ -244,6 +246,7 @@ def main():
     families |= {name: ovis.bf16.family for name in ovis.specs.FORMS}
     families |= {name: krea.bf16.family for name in krea.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
+    families |= {name: unet.control_bf16.family for name in unet.control.FORMS}
     families |= {name: qwen21.bf16.family for name in qwen21.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
     families |= {name: anima.bf16.family for name in anima.specs.FORMS}
