@@ -27,6 +27,7 @@ import anima.specs
 import chroma.bf16
 import chroma.specs
 import flux.bf16
+import flux.control
 import flux.specs
 import longcat.bf16
 import longcat.specs
@@ -238,6 +239,7 @@ def main():
     families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
     families |= {name: types.SimpleNamespace(everything=zimage_pipelines.everything, add_names=lambda _errors: None, independent=None, renamed={})
                  for name in zimage_pipelines.FORMS}
+    families |= {name: flux.control.family for name in flux.control.FORMS}
     families |= {name: longcat.bf16.family for name in longcat.specs.FORMS}
     families |= {name: chroma.bf16.family for name in chroma.specs.FORMS}
     families |= {name: flux2.bf16.family for name in flux2.specs.FORMS}
