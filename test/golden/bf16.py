@@ -51,6 +51,7 @@ import unet.control_bf16
 import unet.specs
 import wan.bf16
 import wan.specs
+import zimage_control
 import zimage_pipelines
 
 SHAPES = [(1, 40, 9), (3, 5, 7), (17, 33, 65), (64, 160, 96), (37, 111, 523), (5, 700, 1201), (130, 65, 2050)]
@@ -240,6 +241,8 @@ def main():
     families |= {name: types.SimpleNamespace(everything=zimage_pipelines.everything, add_names=lambda _errors: None, independent=None, renamed={})
                  for name in zimage_pipelines.FORMS}
     families |= {name: flux.control.family for name in flux.control.FORMS}
+    families |= {name: types.SimpleNamespace(everything=zimage_control.everything, add_names=lambda _errors: None, independent=None, renamed={})
+                 for name in zimage_control.FORMS}
     families |= {name: longcat.bf16.family for name in longcat.specs.FORMS}
     families |= {name: chroma.bf16.family for name in chroma.specs.FORMS}
     families |= {name: flux2.bf16.family for name in flux2.specs.FORMS}
