@@ -464,10 +464,8 @@ static enum status check_pictures(struct job *job, struct error *e) {
 /* Refuses features of the request that the engine lacks. */
 static enum status check_missing_features(const struct sluice_request *r, struct error *e) {
     bool hires = r->hires_scale != 0 || r->hires_strength != 0 || r->hires_steps || r->hires_upscaler;
-    const char *flag = hires ? "--hires" : r->upscale ? "--upscale-model" : NULL;
-    if (!flag) return OK;
-    return error_set(e, UNSUPPORTED, "%s is not supported yet" FOUND "%s" EXPECTED "a request without it",
-                     flag, flag);
+    if (!hires) return OK;
+    return error_set(e, UNSUPPORTED, "--hires is not supported yet" EXPECTED "a request without it");
 }
 
 /* ---- previews ---- */
