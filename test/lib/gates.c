@@ -52,10 +52,10 @@ static const struct sluice_picture picture = PICTURE(48, 32, 0, "picture"),
 static const struct sluice_picture *const references[] = {&wide_picture, &tall_picture};
 
 /* Control images of a request. */
-#define CONTROL(network_, image_, ...)                                                                       \
+#define CONTROL(network_, image_, strength_, mode_, start_, end_)                                            \
     {                                                                                                        \
-        .struct_size = sizeof(struct sluice_control), .network = network_, .image = image_, .strength = 1,   \
-        .end = 1, .mode = -1, __VA_ARGS__                                                                    \
+        .struct_size = sizeof(struct sluice_control), .network = network_, .image = image_,                  \
+        .strength = strength_, .mode = mode_, .start = start_, .end = end_                                   \
     }
 #define CONTROLLED(list, n) .controls = list, .n_controls = n
 
@@ -99,6 +99,38 @@ const struct gate gate_flux_redux = {
     .threads = 1,
     .always = true,
     .in_bf16 = true};
+/* The denoiser reads the control image. Networks: several images of one network, two networks, windows, lanes
+ * that add another lane's residuals, in groups. */
+static const struct sluice_control denoisers_image[] = {CONTROL(-1, &wide_picture, 1, -1, 0, 1)};
+static const struct sluice_control flux_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
+                                                      CONTROL(1, &tall_picture, 1, -1, 0.5, 1)};
+static const struct sluice_control flux_kinds[] = {CONTROL(0, &wide_picture, 0.8, 3, 0, 1),
+                                                   CONTROL(1, &tall_picture, 1, -1, 0, 0.5),
+                                                   CONTROL(0, &end_picture, 1, 1, 0, 1)};
+const struct gate gate_flux_canny = {
+    .request =
+        REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1, .guidance = 30, CONTROLLED(denoisers_image, 1)),
+    .other = REQUEST(SCHNELL(1), .guidance = 10, CONTROLLED(denoisers_image, 1)),
+    .threads = 1,
+    .always = true};
+const struct gate gate_control_flux = {
+    .request = REQUEST(DRAWN, CONTROLLED(flux_networks, 2)),
+    .other = REQUEST(SCHNELL(1), .guidance = 3.5, .mask = &mask, CONTROLLED(flux_networks, 1)),
+    .threads = 2,
+    .always = true,
+    .in_bf16 = true,
+    .cuda = CUDA_BUDGETS_AND_PLANS,
+    .small = true};
+const struct gate gate_control_flux_union = {
+    .request = REQUEST(SCHNELL(2), .guidance = 3.5, CONTROLLED(flux_kinds, 3)),
+    .other = REQUEST(DRAWN, CONTROLLED(flux_kinds, 1)),
+    .threads = 1,
+    .always = true};
+const struct gate gate_control_flux_xlabs = {
+    .request = REQUEST(DRAWN, CONTROLLED(flux_networks, 1)),
+    .other = REQUEST(SCHNELL(1), .guidance = 3.5, CONTROLLED(flux_networks, 1)),
+    .threads = 1,
+    .always = true};
 /* Flux.2 refuses references with a side below 64 pixels. */
 static const struct sluice_picture reference_wide = PICTURE(99, 64, 0, "wide reference"),
                                    reference_tall = PICTURE(64, 80, 999, "tall reference");
@@ -202,11 +234,11 @@ const struct gate gate_sdxl = {.request = REQUEST(MASKED(2)),
                                .threads = 1,
                                .always = true};
 /* Two networks, one with two images; a window; guess mode in the other request. */
-static const struct sluice_control two_networks[] = {CONTROL(0, &wide_picture, .strength = 0.8),
-                                                     CONTROL(1, &tall_picture, .start = 0.5),
-                                                     CONTROL(0, &end_picture, .end = 0.5)};
-static const struct sluice_control two_images[] = {CONTROL(0, &wide_picture, .strength = 0.8, .mode = 3),
-                                                   CONTROL(0, &tall_picture, .strength = 1.2, .mode = 1)};
+static const struct sluice_control two_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
+                                                     CONTROL(1, &tall_picture, 1, -1, 0.5, 1),
+                                                     CONTROL(0, &end_picture, 1, -1, 0, 0.5)};
+static const struct sluice_control two_images[] = {CONTROL(0, &wide_picture, 0.8, 3, 0, 1),
+                                                   CONTROL(0, &tall_picture, 1.2, 1, 0, 1)};
 const struct gate gate_control_sd1 = {
     .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5, CONTROLLED(two_networks, 3)),
     .other = REQUEST(MASKED(2), .guess_mode = true, CONTROLLED(two_networks, 1)),
