@@ -3,6 +3,7 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/upscale.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -377,6 +378,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
             l->control_input[i] = arena_tensor(arena, DTYPE_F32, rank, dim, ok);
     }
     make_pictures(job, l, arena, ok);
+    upscale_make_tensors(job, l, arena, ok);
 }
 
 void layout_split_alpha(const struct layout *layout) {
@@ -471,6 +473,9 @@ static void list_stages(const struct job *job, struct layout *l) {
     if (!job->request.no_decode)
         add_stage(job, l, &stage_decode, job->settings.decoder_slot, 0, job->latents.batch, evaluations)
             ->n_chunks = job->latents.n_chunks;
+    if (job->upscale.to.width)
+        add_stage(job, l, &stage_upscale, MODEL_UPSCALER, 0, job->latents.batch,
+                  job->latents.batch * job->request.frames);
 }
 
 /* Lists the blocks of stage s: those of the component, of control networks, and of gathered rows. */
@@ -593,7 +598,8 @@ enum status layout_open(const struct job *job, struct layout_choice choice, void
     l->interstage =
         memory ? (struct arena){.base = memory, .bytes = job->need->interstage_bytes} : arena_counting();
     l->visits.sys = job->sys;
-    make_tensors(job, l, &l->interstage, &ok);
+    job->context.upscales ? upscale_make_tensors(job, l, &l->interstage, &ok)
+                          : make_tensors(job, l, &l->interstage, &ok);
     list_stages(job, l);
     return fill_stages(job, l, e) == OK ? list_visits(l, e) : e->code;
 }

@@ -131,10 +131,10 @@ void pictures_copy(struct job *job) {
     r->init_image = copy_picture(job, PICTURE_INIT, r->init_image);
     r->end_image = copy_picture(job, PICTURE_END, r->end_image);
     r->mask = copy_picture(job, PICTURE_MASK, r->mask);
+    copy_controls(job);
     for (int i = 0; r->redux_images && i < r->n_redux_images && i < SLUICE_CONTROLS_MAX; i++)
         job->pictures.redux[i] = copy_picture(job, PICTURE_REDUX + i, r->redux_images[i]);
     if (r->redux_images) r->redux_images = job->pictures.redux;
-    copy_controls(job);
     if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
     for (int i = 0; i < r->n_references; i++)
         job->pictures.references[i] = copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
@@ -147,8 +147,8 @@ static struct picture_size input_size(const struct job *job, int i) {
 
 static void fit_picture(struct job *job, int i, struct fitting fitting) {
     const struct sluice_picture *input = &job->pictures.input[i];
-    bool has_alpha = i != PICTURE_MASK && i < PICTURE_CONTROL &&
-                     component_picture_channels(model_decoder(job->model)) == RGBA;
+    bool has_alpha = job->context.upscales || (i != PICTURE_MASK && i < PICTURE_CONTROL &&
+                                               component_picture_channels(model_decoder(job->model)) == RGBA);
     fitting.part.alpha = has_alpha && (input->rgb ? input->alpha != NULL : input->read_rgba_rows != NULL);
     job->pictures.fitting[i] = fitting;
     job->pictures.fitted[i] = *input;
@@ -206,21 +206,6 @@ static void fit_references(struct job *job) {
     }
 }
 
-/* Fits a picture to a vision encoder's input: bicubic resize, then crop, as in the encoder's training. */
-static void fit_for_vision(struct job *job, int i, const struct component *vision) {
-    struct picture_size unfitted = input_size(job, i);
-    struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
-    struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
-    fit_picture(job, i,
-                (struct fitting){.from = unfitted,
-                                 .size = size,
-                                 .part = {.by = TORCH_BICUBIC,
-                                          .whole = whole.width ? whole : size,
-                                          .x = grid.whole.left,
-                                          .y = grid.whole.top,
-                                          .size = size}});
-}
-
 /* Control images are stretched to the output size, as in diffusers; an image to inpaint that is the request's
  * input image is fitted like it. The edges of a control image replace the job's own copy of its pixels. */
 static void fit_controls(struct job *job, struct picture_size output) {
@@ -236,8 +221,28 @@ static void fit_controls(struct job *job, struct picture_size output) {
         }
 }
 
+/* Fits a picture to a vision encoder's input: bicubic resize, then crop, as in the encoder's training. */
+static void fit_for_vision(struct job *job, int i, const struct component *vision) {
+    struct picture_size unfitted = input_size(job, i);
+    struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
+    struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
+    fit_picture(job, i,
+                (struct fitting){.from = unfitted,
+                                 .size = size,
+                                 .part = {.by = TORCH_BICUBIC,
+                                          .whole = whole.width ? whole : size,
+                                          .x = grid.whole.left,
+                                          .y = grid.whole.top,
+                                          .size = size}});
+}
+
 void pictures_fit(struct job *job) {
     struct picture_size output = {job->request.width, job->request.height};
+    if (job->context.upscales) { /* the image to enlarge is read as it is */
+        struct picture_size size = input_size(job, PICTURE_INIT);
+        fit_picture(job, PICTURE_INIT, fit_make(FIT_STRETCH, size, size));
+        return;
+    }
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (job->pictures.input[i].width)
             fit_picture(job, i, fit_make(job->settings.fit, input_size(job, i), output));

@@ -4,6 +4,7 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/upscale.h"
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
 #include "loaders/json.h"
@@ -16,7 +17,13 @@
  * pixels, and the device's table of oneDNN primitives. */
 static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     const struct job *preview = job->preview_job;
-    uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0;
+    uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0, networks = 0;
+    for (int s = 0; s < l->n_stages; s++) {
+        const struct stage *stage = &l->stages[s];
+        uint64_t lanes = stage->hoists ? 0 : (uint64_t)(stage->n_lanes * stage->n_groups);
+        networks += (uint64_t)stage->n_controls *
+                    (lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit));
+    }
     for (int slot = 0; slot < MODEL_COMPONENTS; slot++) {
         for (int i = 0; i < PROMPTS_MAX && slot < SLOTS_MAX; i++)
             tokens += (uint64_t)job->prompts.tokens[slot][i].n_ids;
@@ -34,7 +41,7 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     }
     pictures += pictures_control_bytes(job);
     return align_up(
-        job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows +
+        job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows + networks +
             (uint64_t)(job->candidates.n + 1) * run_need_bytes(l->n_stages) + pictures +
             (uint64_t)job->request.caller_bytes + job->prompts.hits.peak_bytes +
             (preview ? sizeof *preview + preview->need->host_bytes - preview->model->host_bytes : 0) +
@@ -130,11 +137,15 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
         stage->pictures_place = choice_is(r->vae_tiling, "on")    ? PICTURES_ON_HOST
                                 : choice_is(r->vae_tiling, "off") ? PICTURES_ON_DEVICE
                                                                   : PICTURES_ANYWHERE;
-        /* The on_image callback runs in the decode stage, so only this stage includes the caller's image
-         * buffer. */
-        uint64_t image_bytes = (uint64_t)r->width * (uint64_t)r->height * (uint64_t)r->image_bytes_a_pixel;
-        bool has_callback = l->kind[s] == &stage_decode && !r->no_decode && r->image_bytes_a_pixel;
+        /* The on_image callback runs in the last stage that makes images, so only this stage includes the
+         * caller's image buffer. */
+        struct picture_size size = upscale_output_size(job);
+        const struct stage_kind *last = job->upscale.to.width ? &stage_upscale : &stage_decode;
+        uint64_t image_bytes =
+            (uint64_t)size.width * (uint64_t)size.height * (uint64_t)r->image_bytes_a_pixel;
+        bool has_callback = l->kind[s] == last && r->image_bytes_a_pixel;
         stage->image_bytes = has_callback ? align_up((1 << 20) + image_bytes, PLAN_PAGE) : 0;
+        if (l->kind[s] == &stage_upscale) stage->image_bytes += align_up(upscale_alpha_bytes(job), PLAN_PAGE);
         measure_fills(job, &l->stages[s], rates, stage);
         candidates_add_preview(job, l->kind[s] == &stage_denoise, stage);
         for (int i = 0; i < l->stages[s].n_model_blocks; i++) model_bytes += l->stages[s].blocks[i]->bytes;
