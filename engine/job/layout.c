@@ -172,6 +172,7 @@ static void connect_control(const struct job *job, const struct layout *l, int s
         lanes[i].denoiser = &denoisers[i];
         lanes[i].residuals_of = shared;
         lanes[i].keeps_prefix = false;
+        memset(lanes[i].reference, 0, sizeof lanes[i].reference); /* networks read no references */
         lanes[i].skip_layers = NULL;
         lanes[i].n_skip_layers = 0;
         lanes[i].guess_mode = job->request.guess_mode;

@@ -42,6 +42,7 @@ extern const struct gate gate_wan21, gate_wan_i2v, gate_wan_flf2v, gate_wan_ti2v
     gate_wan_vace;
 extern const struct gate gate_sd3_medium, gate_sd35_medium, gate_sd35_large;
 extern const struct gate gate_anima;
+extern const struct gate gate_control_qwen, gate_control_sd3, gate_control_sd35;
 extern const struct gate gate_synthetic;
 
 /* Fills the input images; call before running any request. */
