@@ -21,11 +21,17 @@ static int refuse(const struct args *args, const char *flag, const char *why, co
                 args->typed[flag_find(flag) - flags], expected);
 }
 
+bool request_upscales(const struct args *args) {
+    bool only = args->n_operands && !args->model.model && !args->model.family && args->model.n_parts == 1;
+    return args->command->bit == UPSCALE ||
+           (args->command->bit == PLAN && only && args_has_flag(args, "--upscale-model"));
+}
+
 int request_check(const struct args *args, struct sluice_error *e) {
     static const char *const slg[] = {"--slg-scale", "--slg-start", "--slg-end"};
     static const char *const preview[] = {"--preview-every", "--preview-path"};
     const struct sluice_model_options *m = &args->model;
-    bool decodes = args->operands[0] != NULL;
+    bool upscales = request_upscales(args), decodes = args->operands[0] && !upscales;
     /* --max-ram above this machine's memory is refused, except in plans for other machines: `plan` with
      * --family or with a card's name ("cuda:4060", longer than any "cuda:N"). */
     const char *device = args->device ? args->device : "";
@@ -36,10 +42,13 @@ int request_check(const struct args *args, struct sluice_error *e) {
     }
     /* Checks that the flags name a model or its parts, or for `decode` a decoder. The library checks all
      * other inputs of a run. */
-    if (!m->model && !m->family && !args_has_flag(args, "--vae") && !args_has_flag(args, "--taesd") &&
-        (decodes || (!m->n_parts && !m->tokenizer)))
+    if (!upscales && !m->model && !m->family && !args_has_flag(args, "--vae") &&
+        !args_has_flag(args, "--taesd") && (decodes || (!m->n_parts && !m->tokenizer)))
         return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice %s" EXPECTED "%s", args->command->name,
                     decodes ? "-m PATH, --vae PATH or --taesd PATH" : "-m PATH, or a flag for every part");
+    if (upscales && !m->n_parts)
+        return fail(e, SLUICE_USAGE,
+                    "no upscaler is given" WHERE "sluice upscale" EXPECTED "--upscale-model FILE");
     if (args->dimensions && !m->family)
         return refuse(args, "--dims", "only a model without files can have other sizes",
                       "--family NAME, or no --dims", e);
@@ -265,6 +274,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->negative_prompt = args->negative_prompt.text;
     request->seed = seed;
     request->no_decode = args->no_decode;
+    request->upscale = args_has_flag(args, "--upscale-model");
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
     request->converted =
