@@ -2,6 +2,7 @@
 
 #include "engine/generate/dump.h"
 #include "engine/generate/upscale.h"
+#include "engine/job/controls.h"
 #include "engine/job/layout.h"
 #include "kernels/ops.h"
 
@@ -32,6 +33,7 @@ void images_emit(struct running *r, int image, int frame, struct tensor rgb, str
     hash_pixels(&r->frames, rgb, alpha);
     if (last) sha256_end(&r->frames, report->image_sha256[image]);
     const struct component *tiny = job_tiny_decoder(job);
+    char controls[CONTROLS_TEXT_BYTES];
     struct sluice_image out = {
         .struct_size = sizeof out,
         .index = image,
@@ -55,6 +57,7 @@ void images_emit(struct running *r, int image, int frame, struct tensor rgb, str
         .cfg_until = job->settings.decode_only ? 1 : job->request.cfg_until,
         .decoder = tiny ? tiny->family->name : NULL,
         .alpha = alpha.data,
+        .controls = controls_text(job, controls),
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;

@@ -109,7 +109,7 @@ struct encoded {
     int32_t columns, rows;    /* vision encoders: grid of vision tokens */
     int n_chunks;             /* number of chunks of frames, one evaluation each (1 for an image) */
 };
-enum { ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX + 2 * SLUICE_CONTROLS_MAX };
+enum { ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX + 3 * CONTROLS_MAX };
 
 /* True for pictures whose encoder writes token rows, false for pictures that the VAE encodes. */
 static inline bool encoded_is_tokens(const struct encoded *encoded) {

@@ -442,7 +442,6 @@ static enum status check_pictures(struct job *job, struct error *e) {
     if (check_vision(job, e) != OK || check_redux(job, e) != OK || check_end(job, e) != OK ||
         check_control(job, e) != OK || controls_resolve(job, e) != OK)
         return e->code;
-    if (controls_resolve(job, e) != OK) return e->code;
     /* Reference images need VAE encoder weights only if the recipe has a VAE encoder; other recipes read
      * references with the vision encoder. */
     bool refers = r->n_references && recipe_slot(job->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;

@@ -191,6 +191,13 @@ CLIP_VISION = [
     ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.8, 0.15), ("out_proj", 0.5, 0.05),
     ("fc1", 0.8, 0.2), ("fc2", 0.5, 0.05), ("visual_projection", 1.0, 0),
 ]
+# Most rows of a Redux prompt are images' rows, so these have the magnitude of T5's.
+SIGLIP = [
+    ("patch_embedding", 0.8, 0.2), ("position_embedding", 0.4, 0),
+    ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.8, 0.15), ("out_proj", 0.5, 0.05),
+    ("fc1", 0.8, 0.2), ("fc2", 0.5, 0.05), ("head", 0.5, 0.1),
+]
+REDUX = [("redux_up", 1.0, 0.3), ("redux_down", 0.8, 0.2)]
 # Rules of Wan's VAE, where a single frame uses 9 of the 27 kernel taps.
 VAE_WAN = [
     ("decoder.conv_out", 0.9, 0.1),
@@ -227,7 +234,7 @@ VAE = [
 
 
 # Name endings of parameters that are neither matrices nor norms.
-TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding")
+TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding", "task_embedding")
 
 # Norms whose stored weight is the scale minus 1.
 ZERO_CENTRED = ("text_norm.weight",)
@@ -263,6 +270,7 @@ def _draw(name, tensor, rules, seed):
 
 # Norms whose names do not contain "norm".
 NORMS = {"cap_embedder.0.weight": "cap_embedder.norm.weight", "merger.ln_q.weight": "merger.norm.weight"}
+NORMS |= {f"transformer_layes.{i}.ln_{k}.{part}": f"transformer_layes.{i}.norm.{part}" for i in range(2) for k in (1, 2) for part in ("weight", "bias")}
 NORMS |= {f"distilled_guidance_layer.norms.{i}.weight": f"distilled_guidance_layer.norms.{i}.norm.weight" for i in range(5)}
 
 

@@ -9,7 +9,7 @@ import folder as zimage_folder
 import weights
 from files import DTYPE_NAMES, DTYPES, begin_model, cast, write_json, write_model, write_weights
 
-from . import tokens
+from . import redux, tokens
 
 CLASSES = {
     "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
@@ -24,7 +24,7 @@ CLASSES = {
 
 def _transformer(spec, folder):
     packed = 4 * spec.channels
-    extra = packed + 4 * spec.factor**2 if spec.form["fills"] else 0
+    extra = packed + 4 * spec.factor**2 if spec.form["fills"] else packed if spec.form.get("controlled") else 0
     model = FluxTransformer2DModel(
         in_channels=packed + extra, out_channels=packed if extra else None, num_layers=spec.doubles, num_single_layers=spec.singles,
         attention_head_dim=spec.head_dim, num_attention_heads=spec.heads, joint_attention_dim=spec.t5_hidden,
@@ -101,5 +101,6 @@ def write(spec, folder):
             model = tokens.t5()
             t5(spec, path, tokens.t5_size(model))
             tokens.save_t5(model, os.path.join(folder, "tokenizer_2"), spec.form["t5_json"])
+    redux.write(spec, os.path.join(os.path.dirname(folder), "redux"))
     write_json(os.path.join(folder, "model_index.json"),
                {"_class_name": spec.form["pipeline"], "_diffusers_version": "0.30.0.dev0", **CLASSES})
