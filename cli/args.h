@@ -220,7 +220,7 @@ struct args {
     struct strings references, rules, redux_images;
     struct controls controls;
     int hires_steps;
-    const char *hires_upscaler, *upscale_model;
+    const char *hires_upscaler;
     struct loras loras;
     const char *lora_dir;
     int64_t max_ram_bytes;

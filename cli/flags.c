@@ -147,7 +147,7 @@ static const struct flag static_flags[] = {
      "its steps (S*N of them run); default: --steps"},
     {NULL, RUNS, NULL, "--hires-upscaler", INPUT("HOW", hires_upscaler),
      "latent (default), latent-bilinear, lanczos or a FILE"},
-    {NULL, RUNS, NULL, "--upscale-model", INPUT("FILE", upscale_model),
+    {NULL, RUNS | INSPECT | UPSCALE, NULL, "--upscale-model", VALUE("FILE", FLAG_PART, parts),
      "enlarge the result with this network (ESRGAN)"},
     {NULL, RUNS, NULL, "--frames", WHOLE(frames, 1, 100000),
      "video frames; default: --control's, else the model's"},
@@ -375,8 +375,7 @@ void flags_init(void) {
     for (int i = 0; i < COMPONENT_FILES_MAX && (name = sluice_part_flag(i, help[i], sizeof help[i])); i++) {
         bool network = strcmp(name, "--control-net") == 0;
         if (has_row(name)) continue;
-        bool upscaler = strcmp(name, "--upscale-model") == 0;
-        flags[n_flags++] = (struct flag){.commands = upscaler ? RUNS | INSPECT | UPSCALE : MODELS,
+        flags[n_flags++] = (struct flag){.commands = MODELS,
                                          .name = name,
                                          .value = "PATH",
                                          .kind = network ? FLAG_CONTROL_NET : FLAG_PART,

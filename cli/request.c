@@ -315,7 +315,6 @@ static void fill_enlargement(struct sluice_request *request, const struct args *
     if (args->hires_upscaler) request->hires_upscaler = "model"; /* a file, unless it is one of the words */
     for (int i = 0; i < 3 && args->hires_upscaler; i++)
         if (!strcmp(args->hires_upscaler, how[i])) request->hires_upscaler = how[i];
-    request->upscale = args->upscale_model != NULL;
 }
 
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
