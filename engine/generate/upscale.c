@@ -1,9 +1,11 @@
 #include "engine/generate/upscale.h"
 
+#include "engine/generate/dump.h"
 #include "engine/generate/images.h"
 #include "engine/job/upscale.h"
 #include "kernels/ops.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Index of a frame among the decoded frames of all images. */
@@ -71,6 +73,12 @@ enum status upscale_ended(struct running *r, int stage, int evaluation, struct e
     int frames = job->context.upscales ? 1 : job->request.frames;
     double stalled = 0;
     if (check_finite(enlarged, "the enlarged image", l->stages[stage].name, -1, e) != OK) return e->code;
+    if (job->request.dump) {
+        char name[48] = "enlarged";
+        size_t n = strlen(name);
+        if (evaluation) snprintf(name + n, sizeof name - n, "_%03d", evaluation);
+        if (dump_save_picture(job->sys, job->request.dump, name, enlarged, e) != OK) return e->code;
+    }
     op_image_to_rgb(&x, l->upscale.rgb, enlarged);
     if (device_wait(job->device, &stalled, e) != OK) return e->code;
     if (l->upscale.alpha.rank && enlarge_alpha(job, &picture, e) != OK) return e->code;

@@ -661,7 +661,7 @@ enum status request_resolve(struct job *job, struct error *e) {
 enum status request_resolve_upscale(struct job *job, struct error *e) {
     struct sluice_request *r = &job->request;
     job->settings.weights.type = N_DTYPES;
-    r->type = r->preview = r->plan = NULL;
+    r->type = r->preview = NULL;
     r->width = r->init_image->width;
     r->height = r->init_image->height;
     r->batch = r->frames = r->steps = 1;
