@@ -129,6 +129,12 @@ static json_t *request_json(const struct job *job) {
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->settings.n_prompts) put_slg(json, r);
+    if (job->second_pass)
+        json_put(json, "hires",
+                 json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
+                           r->hires_strength, "steps", r->hires_steps, "upscaler",
+                           r->hires_upscaler ? r->hires_upscaler : "latent", "width",
+                           job->second_pass->request.width, "height", job->second_pass->request.height));
     put_pictures(job, json);
     if (job->settings.preview == PREVIEW_NONE) return json;
     struct stage_need takes = {0};

@@ -1,6 +1,8 @@
 #include "engine/generate/images.h"
 
 #include "engine/generate/dump.h"
+#include "engine/generate/running.h"
+#include "engine/generate/second_pass.h"
 #include "engine/job/layout.h"
 #include "kernels/ops.h"
 
@@ -9,7 +11,7 @@
 
 static enum status emit_frame(struct running *r, int image, int frame, struct tensor picture,
                               struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     struct report *report = r->report;
     struct context x = {.device = job->device, .error = e};
     struct tensor rgb = job->layout.rgb;
@@ -62,7 +64,8 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
 }
 
 enum status images_decoded(struct running *r, int stage, int evaluation, struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
+    if (job->second_pass) return second_pass_take_image(r, evaluation, e);
     const struct frame_chunk *chunk = &job->latents.chunks[evaluation % job->latents.n_chunks];
     struct tensor frames = tensor_slice(job->layout.picture, 0, chunk->n_frames);
     if (check_finite(frames, "the decoded image", job->layout.stages[stage].name, -1, e) != OK)

@@ -12,6 +12,8 @@
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
                         struct layout *layout, struct error *e);
 void layout_close(struct sys *sys, struct layout *layout);
+/* Makes job->layout anew, and the layout of the second pass's job, a view of its part. */
+enum status layout_choose(struct job *job, struct layout_choice choice, void *memory, struct error *e);
 
 /* Allocates the inter-stage buffers of job->layout. Fails with MEMORY. */
 enum status layout_allocate(struct job *job, struct error *e);

@@ -4,6 +4,7 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/second_pass.h"
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
 #include "loaders/json.h"
@@ -15,7 +16,7 @@
 /* Heap bytes of a run, rounded up: descriptors (visits, ring fills, lists), input images, the caller's
  * pixels, and the device's table of oneDNN primitives. */
 static uint64_t host_bytes(const struct job *job, const struct layout *l) {
-    const struct job *preview = job->preview_job;
+    const struct job *preview = job->preview_job, *second = job->second_pass;
     uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0;
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         for (int i = 0; i < PROMPTS_MAX; i++) tokens += (uint64_t)job->prompts.tokens[slot][i].n_ids;
@@ -23,18 +24,24 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
             rows += sizeof(struct block) +
                     (uint64_t)job->prompts.gathered[slot][i].n_segments * sizeof(struct packed_segment);
     }
-    for (int i = 0; i < PICTURES_MAX; i++) {
-        const struct sluice_picture *unfitted = &job->pictures.input[i], *used = &job->pictures.fitted[i];
-        int bytes = job->pictures.fitting[i].part.alpha ? RGBA : 3;
-        pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
-        if (i < PICTURE_VISION && unfitted->rgb && !used->rgb)
-            pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
-    }
+    for (const struct job *pass = job; pass; pass = pass->second_pass)
+        for (int i = 0; i < PICTURES_MAX; i++) {
+            const struct sluice_picture *unfitted = &pass->pictures.input[i],
+                                        *used = &pass->pictures.fitted[i];
+            int bytes = pass->pictures.fitting[i].part.alpha ? RGBA : 3;
+            pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
+            if (i < PICTURE_VISION && unfitted->rgb && !used->rgb && pass == job)
+                pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
+        }
     pictures += pictures_control_bytes(job);
     return align_up(
         job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows +
             (uint64_t)(job->candidates.n + 1) * run_need_bytes(l->n_stages) + pictures +
             (uint64_t)job->request.caller_bytes + job->prompts.hits.peak_bytes +
+            (second ? sizeof *second + sizeof *l->second_pass : 0) +
+            (second && preview ? sizeof *preview + second->preview_job->need->host_bytes -
+                                     second->preview_job->model->host_bytes
+                               : 0) +
             (preview ? sizeof *preview + preview->need->host_bytes - preview->model->host_bytes : 0) +
             requantised_bytes(job->request.converted ? NULL : job->context.requantised,
                               plan_readers(job->device->memory, PLAN_BOUNCE)) +
@@ -130,11 +137,17 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
                                                                   : PICTURES_ANYWHERE;
         /* The on_image callback runs in the decode stage, so only this stage includes the caller's image
          * buffer. */
-        uint64_t image_bytes = (uint64_t)r->width * (uint64_t)r->height * (uint64_t)r->image_bytes_a_pixel;
-        bool has_callback = l->kind[s] == &stage_decode && !r->no_decode && r->image_bytes_a_pixel;
-        stage->image_bytes = has_callback ? align_up((1 << 20) + image_bytes, PLAN_PAGE) : 0;
+        const struct job *pass = s < l->second_stage ? job : job->second_pass;
+        const struct sluice_request *passes = &pass->request;
+        uint64_t image_bytes =
+            (uint64_t)passes->width * (uint64_t)passes->height * (uint64_t)r->image_bytes_a_pixel;
+        bool decodes = l->kind[s] == &stage_decode, enlarges = decodes && pass->second_pass;
+        bool has_callback = decodes && !enlarges && r->image_bytes_a_pixel;
+        stage->image_bytes = has_callback ? align_up((1 << 20) + image_bytes, PLAN_PAGE)
+                             : enlarges   ? align_up(second_pass_enlarging_bytes(pass), PLAN_PAGE)
+                                          : 0;
         measure_fills(job, &l->stages[s], rates, stage);
-        candidates_add_preview(job, l->kind[s] == &stage_denoise, stage);
+        candidates_add_preview(pass, l->kind[s] == &stage_denoise, stage);
         for (int i = 0; i < l->stages[s].n_model_blocks; i++) model_bytes += l->stages[s].blocks[i]->bytes;
     }
     need->base_bytes = machine_base_bytes() + job->device->host_bytes;
@@ -146,14 +159,16 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
      * the run. open_bytes is the largest temporary memory of any of them. */
     need->open_bytes =
         job->model->open_bytes > DEVICE_RATE_BYTES ? job->model->open_bytes : DEVICE_RATE_BYTES;
-    if (pictures_reading_bytes(job) > need->open_bytes) need->open_bytes = pictures_reading_bytes(job);
+    for (const struct job *pass = job; pass; pass = pass->second_pass)
+        if (pictures_reading_bytes(pass) > need->open_bytes) need->open_bytes = pictures_reading_bytes(pass);
     if (job->context.adapters && job->context.adapters->open_bytes > need->open_bytes)
         need->open_bytes = job->context.adapters->open_bytes;
     return limit_pins(job, need, e);
 }
 
-/* Bit set of spans (job->schedule.spans) to hoist: a span is hoisted if its precomputed timestep rows take
- * less memory than the weights that compute them. The bit set depends on the request only. */
+/* Bit set of spans (job->schedule.spans, those of a second pass from bit DENOISER_SPANS_MAX on) to hoist: a
+ * span is hoisted if its precomputed timestep rows take less memory than the weights that compute them. The
+ * bit set depends on the request only. */
 static unsigned choose_hoisted(const struct job *job, struct error *e) {
     struct layout plain, all = {0};
     unsigned hoisted = 0;
@@ -167,7 +182,8 @@ static unsigned choose_hoisted(const struct job *job, struct error *e) {
             if (block_hoists(c->blocks[i].kind)) weights += c->blocks[i].bytes;
         executor_state_bytes(job->sys, &plain.stages[s + 1], &without, &pictures, e);
         executor_state_bytes(job->sys, &all.stages[s + 1], &with, &pictures, e);
-        if (with - without < weights) hoisted |= 1u << all.span[s];
+        int bit = all.span[s] + (s < all.second_stage ? 0 : DENOISER_SPANS_MAX);
+        if (with - without < weights) hoisted |= 1u << bit;
     }
     layout_close(job->sys, &plain);
     layout_close(job->sys, &all);
@@ -228,8 +244,7 @@ static enum status lay_out_candidate(struct job *job, struct layout_choice choic
         if (job->need == need) return OK;
         job->need = need;
         job->candidates.chosen = i;
-        layout_close(job->sys, &job->layout);
-        return layout_open(job, job->candidates.choices[i], NULL, &job->layout, e);
+        return layout_choose(job, job->candidates.choices[i], NULL, e);
     }
     return error_set(
         e, BUDGET,

@@ -3,6 +3,7 @@
 #include "engine/job/request.h"
 
 #include "engine/base/text.h"
+#include "engine/job/second_pass.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -348,6 +349,7 @@ static enum status check_references(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
     int least = m->recipe->images.references_min, most = m->references_max;
+    if (job->context.first_pass) return OK; /* the second pass reads the first pass's references */
     /* An input image that is a reference takes one of the denoiser's LANE_REFERENCES_MAX references. */
     if (job_init_is_reference(job) && most == LANE_REFERENCES_MAX) most--;
     if (r->n_references < 0 || (r->n_references && !r->references))
@@ -613,6 +615,6 @@ enum status request_resolve(struct job *job, struct error *e) {
     if (shift != 0 && !decodes && !settings->sampling.prediction->is_flow)
         return bad_value(e, "--flow-shift", shift,
                          "no --flow-shift: this is not a flow model (or --prediction flow)");
-    if (find_precision(job, e) != OK) return e->code;
+    if (find_precision(job, e) != OK || second_pass_resolve(job, e) != OK) return e->code;
     return requantised_choice(r->type, r->precision, &settings->weights, e);
 }
