@@ -146,7 +146,8 @@ SLUICE_API const char *sluice_part_flag(int i, char *help, size_t help_bytes);
 struct sluice_model_options {
     size_t struct_size;
     const char *model; /* a diffusers folder, a folder of parts, or a file with several parts; or NULL */
-    const struct sluice_part *parts; /* other files for single parts; each flag at most once */
+    const struct sluice_part *parts; /* other files for single parts; each flag at most once, only
+                                        "--control-net" up to SLUICE_CONTROLS_MAX times */
     int n_parts;
     const char *tokenizer; /* tokenizer file or folder; NULL: search the model's folder, then the text
                               encoder's folder */
@@ -228,6 +229,9 @@ struct sluice_image {
     /* Opacity, 255: opaque; height packed rows of width bytes; valid during the call. rgb is not
      * premultiplied by alpha. NULL: the model has no alpha, every pixel is opaque. */
     const uint8_t *alpha;
+    /* Control images that were used, one line each: "Module: canny, Model: NAME, Weight: 0.8, Guidance Start:
+     * 0, Guidance End: 1"; valid during the call. NULL: none. */
+    const char *controls;
 };
 
 /* A preview of an image, made after a step. */
@@ -311,12 +315,12 @@ struct sluice_control {
     size_t struct_size;
     int network; /* number of the control network, from 0, in the order of the model's parts "--control-net";
                     -1: the model itself reads the image */
-    const struct sluice_picture *image; /* control image, stretched to the output size. NULL: only for networks
-                                           that inpaint */
-    double strength; /* factor of the network's residuals (diffusers: controlnet_conditioning_scale), 0 to
-                        SLUICE_SCALE_MAX; 1: as trained */
+    const struct sluice_picture *image; /* control image, stretched to the output size. NULL: only for
+                                           networks that inpaint */
+    double strength;   /* factor of the network's residuals (diffusers: controlnet_conditioning_scale), 0 to
+                          SLUICE_SCALE_MAX; 1: as trained */
     double start, end; /* range of steps, 0 to 1: step i of n steps uses the network if i/n >= start and
-                          (i+1)/n <= end */
+                          (i+1)/n <= end; end 0 means 1 */
     int mode; /* kind of the control image, for networks that take several kinds (union): 0, 1, ...; -1: the
                  network takes one kind */
     /* Inpainting networks: the image whose white mask region is repainted. Both or neither; NULL: init_image
@@ -324,6 +328,7 @@ struct sluice_control {
     const struct sluice_picture *mask, *inpaint;
     bool canny; /* replace the control image by its edges, white on black (OpenCV's Canny with thresholds 100
                    and 200) */
+    const char *mode_name; /* name of the kind, such as "canny", in place of mode; or NULL */
 };
 
 struct sluice_request {
@@ -441,17 +446,18 @@ struct sluice_request {
      * (1000 - timestep)/1000) and all later steps skip the negative prompt. SLUICE_CFG_UNTIL_LEAST to 1; 0
      * means 1: all steps are guided. */
     double cfg_until;
-    const struct sluice_control *controls; /* control images, borrowed during a call; or NULL */
+    const struct sluice_control *controls; /* control images; or NULL */
     int n_controls;                        /* at most SLUICE_CONTROLS_MAX */
-    /* Control networks of UNets: weaker residuals in shallow layers, and none for the negative prompt, so that
-     * the control image decides more than the prompt (diffusers: guess_mode). */
+    /* Control networks of UNets: weaker residuals in shallow layers, and none for the negative prompt, so
+     * that the control image decides more than the prompt (diffusers: guess_mode). */
     bool guess_mode;
-    const struct sluice_picture *const *redux_images; /* images that join the prompt (Flux.1 Redux); or NULL */
-    int n_redux_images;                               /* at most SLUICE_CONTROLS_MAX */
+    const struct sluice_picture *const
+        *redux_images;     /* images that join the prompt (Flux.1 Redux); or NULL */
+    int n_redux_images;    /* at most SLUICE_CONTROLS_MAX */
     double redux_strength; /* factor of the prompt and image embeddings, 0 to SLUICE_SCALE_MAX; 0 means 1 */
     /* Second pass ("hires fix"): the latent of the first pass, at width x height, is enlarged by hires_scale,
-     * noised as for img2img with strength hires_strength, and denoised again. 0: no second pass; else above 1,
-     * to 8. The sides of the result are rounded down to the model's step. */
+     * noised as for img2img with strength hires_strength, and denoised again. 0: no second pass; else above
+     * 1, to 8. The sides of the result are rounded down to the model's step. */
     double hires_scale;
     double hires_strength; /* denoising strength of the second pass, above 0 to 1; 0 means 0.5 */
     int hires_steps;       /* steps of which hires_strength runs a part; 0: steps of the first pass */

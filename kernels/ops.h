@@ -48,7 +48,7 @@ enum op_kind {
     OP_ROPE_TABLE, /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d); d: axis size (mrope: D) */
     OP_ROPE,       /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
     OP_GLU,        /* gated linear unit: out = act(a) * b */
-    OP_ADD,        /* sum of two tensors: out = a + b */
+    OP_ADD,        /* sum of two tensors: out = a + factor b */
     OP_COPY,       /* copy: out = in, where `in` has any weight type */
     OP_ADD_POSITIONS, /* out[T,C] = a[T,C] + table[S*S,C], interpolated bilinearly to the rows and columns of
                        * an image, with aligned corners */
@@ -272,7 +272,7 @@ struct op {
     };
     struct tensor down_product; /* op_linear with adapters: f32 [T,R], in . down^T of all adapters of the
                                  * weight in[1], side by side; absent without adapters */
-    float scale;                /* attention's scale, unpatchify's factor or the timestep t */
+    float scale;                /* attention's scale, the factor of add and unpatchify, or the timestep t */
     float eps;
     bool causal;
     bool zero_centered;         /* op_rms_norm, op_rope: the norm is multiplied by 1 + weight */
@@ -343,6 +343,9 @@ void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor
 /* Sum of tensors. b has a's shape or is one row that is added to every row of `a`; any weight type. Rows may
  * be strided. `out` may alias `a`, or `b` if `b` has the shape of `a`. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
+/* Like op_add with factor * b in place of b, for example a control network's residual and strength. A factor
+ * of 1 gives the bits of op_add. */
+void op_add_scaled(struct context *x, struct tensor out, struct tensor a, struct tensor b, float factor);
 /* Adds learned positions to the tokens of an image, in token order. a, out [rows * columns, C]; table
  * [side * side, C] of any weight type, in raster order. Rows may be strided; `out` may alias `a`. */
 void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,

@@ -332,13 +332,17 @@ void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor
 }
 
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b) {
+    op_add_scaled(x, out, a, b, 1);
+}
+
+void op_add_scaled(struct context *x, struct tensor out, struct tensor a, struct tensor b, float factor) {
     struct check c = ops_check_begin(x, OP_ADD);
     ops_check_rows(&c, "a", &a);
     ops_check_like(&c, "out", &out, &a);
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < a.rank; i++) dim[i] = i + 1 < a.rank && tensor_rows(&b) == 1 ? 1 : a.dim[i];
     ops_check_tensor(&c, "b", &b, WEIGHTS, a.rank, dim);
-    ops_dispatch(&c, &(struct op){.kind = OP_ADD, .out = out, .in = {a, b}});
+    ops_dispatch(&c, &(struct op){.kind = OP_ADD, .out = out, .in = {a, b}, .scale = factor});
 }
 
 void op_add_positions(struct context *x, struct tensor out, struct tensor a, struct tensor table,

@@ -211,6 +211,7 @@ enum concat_rule {
     CONCAT_CONTROL, /* WAN VACE, takes a control video, mask and reference images (leading frames): latent of
                        the video outside the mask, latent inside, then the mask, one channel per pixel of a
                        latent pixel */
+    CONCAT_CONTROL_IMAGE, /* Flux Canny and Depth, need a control image (--control-image): its latent */
 };
 
 /* How a pipeline uses --init-img. */

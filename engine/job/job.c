@@ -1,6 +1,7 @@
 #include "engine/job/job.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const struct component *job_component(const struct job *job, int slot) {
     struct adapter_base base = {job->model, job->context.requantised};
@@ -163,4 +164,17 @@ int schedule_count_previews(const struct job *job) {
     for (int step = 0; step < job->schedule.grid.n; step++)
         n += schedule_previews_step(job, step) ? job->latents.batch : 0;
     return n;
+}
+
+int job_control_shape(const struct job *job, int i, int32_t dim[4]) {
+    if (job->controls[i].component < 0) return 0;
+    const struct component *c = &job->model->component[job->controls[i].component];
+    const struct job_latents *size = &job->latents;
+    if (c->family->control.input == CONTROL_LATENT) {
+        memcpy(dim, (int32_t[]){c->concat_channels, 1, size->Y, size->X}, 4 * sizeof *dim);
+        return 4;
+    }
+    int factor = model_decoder(job->model)->pixel_factor;
+    memcpy(dim, (int32_t[]){size->Y * factor, size->X * factor, 3}, 3 * sizeof *dim);
+    return 3;
 }

@@ -64,6 +64,18 @@ struct job_settings {
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
 };
 
+/* A control image of the request, in the request's order. Its pictures are PICTURE_CONTROL and the following
+ * (control_picture). */
+struct job_control {
+    /* Index of the control network in sluice_model.component (MODEL_CONTROL + k); -1: the denoiser itself
+     * reads the image, as concat channels, and no network runs. */
+    int component;
+    double strength;   /* factor of the residuals */
+    double start, end; /* step i of n steps uses the network if i/n >= start and (i+1)/n <= end */
+    int mode;          /* kind of the control image of a union network; 0 for other networks */
+    bool canny;        /* replace the image by its edges */
+};
+
 /* Dimensions of the latents, and the chunks in which the VAE decodes their frames. */
 struct job_latents {
     int batch;              /* number of images or videos in the batch */
@@ -106,8 +118,18 @@ enum {
     PICTURE_REFERENCES,
     /* Copies of pictures at a vision encoder's input size. */
     PICTURE_VISION = PICTURE_REFERENCES + LANE_REFERENCES_MAX,
-    PICTURES_MAX = PICTURE_VISION + LANE_REFERENCES_MAX
+    PICTURE_CONTROL =
+        PICTURE_VISION + LANE_REFERENCES_MAX, /* pictures of control 0, then of control 1, ... */
+    PICTURES_MAX = PICTURE_CONTROL + 3 * CONTROLS_MAX
 };
+
+/* Pictures of a control: the control image, the mask and the image to inpaint. */
+enum control_part { CONTROL_IMAGE, CONTROL_MASK, CONTROL_INPAINT, CONTROL_PARTS };
+
+/* Index of a picture of control i among the job's pictures. */
+static inline int control_picture(int i, enum control_part part) {
+    return PICTURE_CONTROL + CONTROL_PARTS * i + (int)part;
+}
 
 /* The request's input images. */
 struct job_pictures {
@@ -240,6 +262,9 @@ struct layout {
     struct tensor noise;                                   /* noise that the sampler adds in a step */
     /* Concat channels of each image; rank 0: none. One shared tensor if they hold no sampled latents. */
     struct tensor concat[BATCH_MAX];
+    /* Input of each control network, shared by all lanes: pixels [Y, X, 3] or a latent with mask channels
+     * [C, 1, Y, X] (lane_control.input); rank 0: job_control.component is -1. */
+    struct tensor control_input[CONTROLS_MAX];
     struct tensor image;       /* vision tokens that the denoiser reads; rank 0: none */
     struct tensor clean_frame; /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
     /* For the inpainting blend (job_blends_mask), else of rank 0: the mask [Y, X], from 0 (kept) to 1
@@ -280,6 +305,8 @@ struct job {
     struct device *device;
     struct sluice_request request; /* the caller's request, with defaults filled in */
     struct job_settings settings;
+    struct job_control controls[CONTROLS_MAX];
+    int n_controls;
     struct job_latents latents;
     struct job_pictures pictures;
     struct job_prompts prompts;
@@ -312,6 +339,9 @@ double job_flops(const struct job *job);
 /* Index in pictures.encoded of the picture that lane `number` encodes, in a stage with the given slot and
  * number of chunks; -1: the stage has no such lane. */
 int job_find_encoded(const struct job *job, int slot, int n_chunks, int number);
+/* Writes the shape of the input of control i (layout.control_input) to dim; returns its rank, 0 for an image
+ * that the denoiser itself reads. */
+int job_control_shape(const struct job *job, int i, int32_t dim[4]);
 /* Name of item i, from 0, in the series NAME, NAME_2, ...; out has 16 bytes. Returns out. */
 char *job_numbered(const char *name, int i, char out[16]);
 

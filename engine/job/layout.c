@@ -285,7 +285,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
         l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     /* All images of the batch share concat channels that contain no sampled latents. */
     enum concat_rule rule = job->model->recipe->images.concat;
-    bool shared = rule == CONCAT_I2V || rule == CONCAT_CONTROL;
+    bool shared = rule == CONCAT_I2V || rule == CONCAT_CONTROL || rule == CONCAT_CONTROL_IMAGE;
     for (int i = 0; i < size->batch && concat[0]; i++)
         l->concat[i] = i && shared ? *l->concat : arena_tensor(arena, DTYPE_F32, 4, concat, ok);
     if (job_blends_mask(job)) l->mask = arena_tensor(arena, DTYPE_F32, 2, latent + 2, ok);

@@ -92,6 +92,8 @@ static int concat_expected(const struct sluice_model *m, const struct component 
         return decoder->latent_channels + component_frame_factor(decoder);
     case CONCAT_CONTROL:
         return 2 * decoder->latent_channels + decoder->pixel_factor * decoder->pixel_factor;
+    case CONCAT_CONTROL_IMAGE:
+        return decoder->latent_channels;
     case CONCAT_NONE:
         break;
     }

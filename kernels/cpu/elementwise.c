@@ -33,9 +33,9 @@ static void glu_rows(const void *context, int64_t first, int64_t end, int member
 
 const struct cpu_operator cpu_glu = {.rows = glu_rows};
 
-WIDE static void add_values(float *to, const float *a, const float *b, int64_t n) {
+WIDE static void add_values(float *to, const float *a, const float *b, float factor, int64_t n) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) to[i] = a[i] + b[i];
+    for (int64_t i = 0; i < n; i++) to[i] = a[i] + factor * b[i];
 }
 
 /* Adds a row piece by piece, so that converting b to f32 needs no workspace. */
@@ -51,7 +51,7 @@ static void add_rows(const void *context, int64_t first, int64_t end, int member
         for (int64_t i = 0, n; i < columns; i += n) {
             n = columns - i < PIECE ? columns - i : PIECE;
             weights_widen_part(piece, b, one ? 0 : row, i, n);
-            add_values(to + i, a + i, piece, n);
+            add_values(to + i, a + i, piece, op->scale, n);
         }
     }
 }
@@ -86,7 +86,7 @@ static void position_rows(const void *context, int64_t first, int64_t end, int m
                 weights_widen_part(piece, &op->in[1], row + (corner % 2 ? x.second : x.first), i, n);
                 add_scaled(sum, piece, down * across, n);
             }
-            add_values(to + i, a + i, sum, n);
+            add_values(to + i, a + i, sum, 1, n);
         }
     }
 }

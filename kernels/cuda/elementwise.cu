@@ -31,19 +31,25 @@ static const void *const glu_kernels[] = {ROWS_KERNELS(glu_rows), NULL};
 
 const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
 
-/* out = a + b. ROWS_F32: aligned rows, b and out in f32; ROWS_ANY: all else, b of any weight type. A stride
- * of 0 adds one row of b to every row of a. Grid: rows_grid_of; no shared memory; registers: 32 (ROWS_F32),
- * 27 (ROWS_ANY, plain b), 48 (ROWS_ANY, quantised b). Bytes: 8 per value plus b; FLOPs: 1. Bound by memory;
- * share of peak: not measured yet. `out` may alias `a` or `b`, as in glu_rows. */
+__device__ static inline float4 add_scaled(float4 sum, float4 v, float factor) {
+    return make_float4(fmaf(v.x, factor, sum.x), fmaf(v.y, factor, sum.y), fmaf(v.z, factor, sum.z),
+                       fmaf(v.w, factor, sum.w));
+}
+
+/* out = a + factor b. ROWS_F32: aligned rows, b and out in f32; ROWS_ANY: all else, b of any weight type. A
+ * stride of 0 adds one row of b to every row of a. Grid: rows_grid_of; no shared memory; registers: 32
+ * (ROWS_F32), 27 (ROWS_ANY, plain b), 48 (ROWS_ANY, quantised b). Bytes: 8 per value plus b; FLOPs: 1. Bound
+ * by memory; share of peak: not measured yet. `out` may alias `a` or `b`, as in glu_rows. */
 template <enum rows_kind K, bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS)
-    add_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {
+    add_rows(struct rows out, struct rows a, struct rows b, float factor, int64_t rows, int64_t columns) {
     int64_t i = 4 * first_quad();
     if (i >= columns) return;
     for (int64_t row = first_row(); row < rows; row += next_row()) {
         float4 added =
             K == ROWS_F32 ? rows_load_kind<K>(b, row, i, columns) : rows_load_of<PLAIN>(b, row, i, columns);
-        rows_store_kind<K>(out, row, i, columns, add_four(rows_load_kind<K>(a, row, i, columns), added));
+        rows_store_kind<K>(out, row, i, columns,
+                           add_scaled(rows_load_kind<K>(a, row, i, columns), added, factor));
     }
 }
 
@@ -56,11 +62,14 @@ static enum status cuda_add_run(struct cuda *cuda, const struct op *op, char *wo
     struct rows a = rows_of(&op->in[0]);
     bool f32 = b->dtype == DTYPE_F32 && rows_kind_of(out, a, added, columns) == ROWS_F32;
     if (!weight_is_plain(b))
-        LAUNCH((add_rows<ROWS_ANY, false>), g.grid, g.block, 0, cuda->compute, out, a, added, rows, columns);
+        LAUNCH((add_rows<ROWS_ANY, false>), g.grid, g.block, 0, cuda->compute, out, a, added, op->scale, rows,
+               columns);
     else if (f32)
-        LAUNCH((add_rows<ROWS_F32, true>), g.grid, g.block, 0, cuda->compute, out, a, added, rows, columns);
+        LAUNCH((add_rows<ROWS_F32, true>), g.grid, g.block, 0, cuda->compute, out, a, added, op->scale, rows,
+               columns);
     else
-        LAUNCH((add_rows<ROWS_ANY, true>), g.grid, g.block, 0, cuda->compute, out, a, added, rows, columns);
+        LAUNCH((add_rows<ROWS_ANY, true>), g.grid, g.block, 0, cuda->compute, out, a, added, op->scale, rows,
+               columns);
     return cuda_launched(op, e);
 }
 
@@ -68,11 +77,6 @@ static const void *const add_kernels[] = {KERNEL(add_rows<ROWS_ANY, true>), KERN
                                           KERNEL(add_rows<ROWS_F32, true>), NULL};
 
 const struct cuda_operator cuda_add = {NULL, cuda_add_run, add_kernels};
-
-__device__ static inline float4 add_scaled(float4 sum, float4 v, float factor) {
-    return make_float4(fmaf(v.x, factor, sum.x), fmaf(v.y, factor, sum.y), fmaf(v.z, factor, sum.z),
-                       fmaf(v.w, factor, sum.w));
-}
 
 /* Adds the bilinear sum of the four table rows around each token. Grid: rows_grid_of; no shared memory; 32
  * registers, quantised 101. Bytes: 8 per value plus the table, which neighbouring tokens read again from the

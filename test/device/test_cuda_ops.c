@@ -271,6 +271,7 @@ static void cases_at(int gap) {
     case_rope((struct rope_case){5, 2, 40, gap, ROPE_HALVES, true, DTYPE_BF16, false});
     case_glu(3, 136, gap, 0, ACTIVATION_GELU_TANH);
     case_add(3, 136, DTYPE_BF16, gap, false, 0);
+    case_add_scaled(3, 136, DTYPE_F32, gap, false, 1, 0.7f);
     case_add(3, 136, DTYPE_F16, gap, true, 1);
     case_copy(3, 72, DTYPE_BF16, gap);
     case_patch_orders(4, 4, 8, 2, gap);

@@ -33,10 +33,10 @@ static struct block_file {
 } files[FIXTURES_MAX];
 
 int block_test_slot(const struct golden *g, const char *family, const char *folder, int number) {
-    for (int i = 0; i < SLOTS_MAX; i++) {
+    for (int i = 0; i < MODEL_COMPONENTS; i++) {
         const struct component *c = &g->model->component[i];
         if (!c->family || strcmp(c->family->name, family)) continue;
-        if (folder && strcmp(g->model->recipe->slot[i].folder, folder)) continue;
+        if (folder && i < SLOTS_MAX && strcmp(g->model->recipe->slot[i].folder, folder)) continue;
         if (!number--) return i;
     }
     fail_msg("the model has no component %s", family);

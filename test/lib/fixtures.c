@@ -256,6 +256,6 @@ bool fixture_is_selected(const struct fixture *f, char **names) {
 const char *fixture_model(const struct fixture *f) {
     static char folder[GOLDEN_PATH];
     if (f->model) return f->model();
-    snprintf(folder, sizeof folder, "test/golden/%s/model", f->name);
+    snprintf(folder, sizeof folder, "test/golden/%s/model", f->model_of ? f->model_of : f->name);
     return folder;
 }

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 
+#include "engine/sluice.h"
 #include "test/lib/model_paths.h"
 
 struct gate;
@@ -35,6 +36,10 @@ struct fixture {
     const struct tolerance *gpu_tolerances;
     /* Files of other formats that the reference's runs use; NULL: those in model/. */
     const struct stored *stored;
+    /* Name of the fixture with the model in model/; NULL: this fixture has its own. */
+    const char *model_of;
+    /* Folders of control networks in the fixture's folder, in the order of "network" in its cases. */
+    const char *control_nets[SLUICE_CONTROLS_MAX];
     bool has_adapters;       /* the reference's runs use adapters */
     const struct gate *gate; /* requests of the residency test; NULL: not tested */
     const char *(*model)(

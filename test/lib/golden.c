@@ -182,18 +182,37 @@ void expect_close(const struct golden *g, const char *name, struct tensor t, con
     expect_values(g, name, "", t.data, truth, tensor_elements(&t));
 }
 
-static void open_model(struct golden *g) {
-    char path[GOLDEN_PATH + 16];
-    struct error e = {0};
-    snprintf(path, sizeof path, "%s/model", g->path);
-    struct sluice_model_options options = {.struct_size = sizeof options, .model = path};
-    model_open(&golden_state.sys, &options, &g->model, &e);
-    assert_ok(&e);
-}
-
 void golden_folder(const struct fixture *f, char path[GOLDEN_PATH]) {
     const char *folder = getenv("GOLDEN");
     snprintf(path, GOLDEN_PATH, "%s/%s", folder ? folder : "test/golden", f->name);
+}
+
+static const char *path_in(const char *folder, const char *name) {
+    char *path = test_memory(2 * GOLDEN_PATH);
+    snprintf(path, 2 * GOLDEN_PATH, "%s/%s", folder, name);
+    return path;
+}
+
+const char *golden_model(const struct golden *g) {
+    char other[GOLDEN_PATH];
+    const char *name = g->fixture->model_of;
+    if (name) golden_folder(&(struct fixture){.name = name}, other);
+    return path_in(name ? other : g->path, "model");
+}
+
+const struct sluice_model_options *golden_options(const struct golden *g, const char *model,
+                                                  const char *folder) {
+    struct model_paths *paths = test_memory(sizeof *paths);
+    paths->model = model;
+    for (int i = 0; i < SLUICE_CONTROLS_MAX && g->fixture->control_nets[i]; i++)
+        paths->control_net[i] = path_in(folder, g->fixture->control_nets[i]);
+    return model_options(paths);
+}
+
+static void open_model(struct golden *g) {
+    struct error e = {0};
+    model_open(&golden_state.sys, golden_options(g, golden_model(g), g->path), &g->model, &e);
+    assert_ok(&e);
 }
 
 static void open_data(struct golden *g, const struct fixture *f) {

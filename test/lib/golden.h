@@ -104,6 +104,14 @@ void expect_close(const struct golden *g, const char *name, struct tensor t, con
 /* Writes the path of the fixture's reference data. */
 void golden_folder(const struct fixture *f, char path[GOLDEN_PATH]);
 
+/* Returns the path of the fixture's model, in test memory. */
+const char *golden_model(const struct golden *g);
+
+/* Returns options that open a model and the fixture's control networks, which lie in `folder`: g->path or a
+ * copy of it. The options are in test memory and borrow `model`. */
+const struct sluice_model_options *golden_options(const struct golden *g, const char *model,
+                                                  const char *folder);
+
 /* Opens the test device, or prints why it cannot be opened. */
 bool golden_begin(void);
 void golden_end(void);

@@ -43,7 +43,7 @@ void assert_public(int code, const struct sluice_error *error) {
 }
 
 const char *model_path(const struct golden *g, char *path) {
-    snprintf(path, PATH, "%s/model", g->path);
+    snprintf(path, PATH, "%s", golden_model(g));
     return path;
 }
 
@@ -62,9 +62,7 @@ struct public_run *open_parts(const struct golden *g, const struct sluice_model_
 }
 
 struct public_run *open_run(const struct golden *g, const char *model, bool images) {
-    return open_parts(
-        g, &(struct sluice_model_options){.struct_size = sizeof(struct sluice_model_options), .model = model},
-        images);
+    return open_parts(g, golden_options(g, model, g->path), images);
 }
 
 void close_run(struct public_run *p) {
@@ -138,6 +136,45 @@ static void set_control(const struct golden *g, const json_t *c, struct sluice_r
     }
     r->control = frames;
     r->n_control = all.dim[0];
+}
+
+static double number_or(const json_t *about, const char *key, double otherwise) {
+    const json_t *number = json_object_get(about, key);
+    return number ? json_number_value(number) : otherwise;
+}
+
+/* Returns the image of a control whose tensor "caseN.TAIL" the control names with `key`; NULL: none. */
+static const struct sluice_picture *control_picture_of(const struct golden *g, const json_t *c,
+                                                       const json_t *control, const char *key) {
+    const char *tail = text_of(control, key);
+    const struct sluice_picture *picture = tail ? picture_of(g, c, tail) : NULL;
+    if (tail) assert_non_null(picture);
+    return picture;
+}
+
+/* Sets the control images from "controls" of a case: a list of {"network": index in fixture.control_nets, -1
+ * for the model itself; "image", "mask", "inpaint": tails of tensor names; "strength", "start", "end";
+ * "mode"; "canny": true}. Absent numbers are 1, 0, 1 and -1. */
+static void set_control_nets(const struct golden *g, const json_t *c, struct sluice_request *r) {
+    const json_t *list = json_object_get(c, "controls");
+    int n = (int)json_array_size(list);
+    struct sluice_control *controls = test_memory(sizeof *controls * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        const json_t *control = json_array_get(list, (size_t)i);
+        controls[i] = (struct sluice_control){.struct_size = sizeof *controls,
+                                              .network = number_of(control, "network"),
+                                              .image = control_picture_of(g, c, control, "image"),
+                                              .strength = number_or(control, "strength", 1),
+                                              .start = number_or(control, "start", 0),
+                                              .end = number_or(control, "end", 1),
+                                              .mode = (int)number_or(control, "mode", -1),
+                                              .mask = control_picture_of(g, c, control, "mask"),
+                                              .inpaint = control_picture_of(g, c, control, "inpaint"),
+                                              .canny = json_is_true(json_object_get(control, "canny"))};
+    }
+    r->controls = controls;
+    r->n_controls = n;
+    r->guess_mode = json_is_true(json_object_get(c, "guess_mode"));
 }
 
 static void set_skip_layers(const json_t *c, struct sluice_request *r) {
@@ -219,6 +256,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     set_skip_layers(c, &r);
     set_images(p->golden, c, &r);
     set_control(p->golden, c, &r);
+    set_control_nets(p->golden, c, &r);
     set_adapters(p->golden, c, &r);
     return r;
 }

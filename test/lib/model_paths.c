@@ -12,11 +12,14 @@ const struct sluice_model_options *model_options(struct model_paths *from) {
                                                    {"--t5xxl", from->t5xxl},
                                                    {"--vae", from->vae},
                                                    {"--taesd", from->taesd}};
-    for (int i = 0; i < MODEL_PATHS; i++) from->parts[i] = parts[i];
+    int n_parts = MODEL_PATHS - SLUICE_CONTROLS_MAX;
+    for (int i = 0; i < n_parts; i++) from->parts[i] = parts[i];
+    for (int i = 0; i < SLUICE_CONTROLS_MAX && from->control_net[i]; i++)
+        from->parts[n_parts++] = (struct sluice_part){"--control-net", from->control_net[i]};
     from->options = (struct sluice_model_options){.struct_size = sizeof from->options,
                                                   .model = from->model,
                                                   .parts = from->parts,
-                                                  .n_parts = MODEL_PATHS,
+                                                  .n_parts = n_parts,
                                                   .tokenizer = from->tokenizer,
                                                   .edit = from->edit,
                                                   .decodes_only = from->decodes_only,

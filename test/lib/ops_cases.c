@@ -293,14 +293,18 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 }
 
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place) {
+    case_add_scaled(t, c, dtype, gap, one_row, place, 1);
+}
+
+void case_add_scaled(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place, float factor) {
     case_begin();
     struct tensor a = tensor_random(DTYPE_F32, SHAPE(t, c), gap, 3),
                   b = tensor_random(dtype, SHAPE(one_row ? 1 : t, c), 2 * gap, 1);
     struct tensor out = place == 1 ? a : place == 2 ? b : tensor_random(DTYPE_F32, SHAPE(t, c), 3 * gap, 1);
     double *truth = op_truth(&out);
     for (int64_t i = 0; i < (int64_t)t * c; i++)
-        truth[i] = load(&a, i / c, i % c) + load(&b, one_row ? 0 : i / c, i % c);
-    op_add(&x, out, a, b);
+        truth[i] = load(&a, i / c, i % c) + (double)factor * load(&b, one_row ? 0 : i / c, i % c);
+    op_add_scaled(&x, out, a, b, factor);
     op_expect(OP_ADD, &out, truth);
 }
 

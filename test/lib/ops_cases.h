@@ -132,6 +132,7 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 /* Checks a sum. `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b` (f32, shaped
  * like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
+void case_add_scaled(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place, float factor);
 /* Checks the sum of tokens and interpolated positions. dtype: type of the table; gap: floats between rows. */
 void case_add_positions(struct position_grid grid, int32_t c, enum dtype dtype, int gap, bool in_place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);

@@ -171,6 +171,7 @@ void test_elementwise(void **state) {
         case_glu(6, 51, 1, place, RELU);
         case_glu(8, 49, 1, place, SIGMOID);
         case_add(7, 45, F32, 2, false, place);
+        case_add_scaled(7, 45, F32, 2, false, place, 0.7f);
     }
     case_glu(1, 1, 0, 0, SILU);
     if (ops_on == ON_CPU) case_glu(4, 19, 1, 0, PLAIN);
@@ -179,6 +180,7 @@ void test_elementwise(void **state) {
     case_add(9, 77, BF16, 3, false, 1);
     case_add(6, 20, F16, 1, false, 0);
     case_add(6, 33, F32, 4, true, 0);
+    case_add_scaled(9, 77, BF16, 0, true, 1, -1.3f);
     case_relative_bias(1, 1, 4, 2, F32, 0);
     case_relative_bias(77, 5, 32, 128, BF16, 3);
     case_add_positions((struct position_grid){1, 1, 1, {0}}, 1, F32, 0, false);

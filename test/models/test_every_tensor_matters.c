@@ -27,7 +27,7 @@ enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 
 struct influence_run {
     const struct golden *golden;
-    char model[PATH];
+    char folder[PATH], model[PATH + 8]; /* copy of the model and control networks; the model in it */
     const struct tensor_index *index;
     enum result result;
     struct tensor
@@ -69,7 +69,8 @@ static const char *encoded_as(const struct golden *g) {
 /* Runs the model. Returns the last latent, the image decoded from the reference's latent, or the latent of an
  * input image. */
 static struct tensor draw(struct influence_run *state, enum result result) {
-    struct public_run *p = open_run(state->golden, state->model, false);
+    struct public_run *p =
+        open_parts(state->golden, golden_options(state->golden, state->model, state->folder), false);
     struct sluice_request r = request_of(p, case_for(state->golden, result));
     struct sluice_error error;
     struct tensor out;
@@ -121,8 +122,12 @@ static double influence(struct influence_run *state, const struct index_entry *e
     struct tensor out, truth = state->unchanged[state->result];
     source_read(source, original, entry->bytes, entry->offset, &e);
     assert_ok(&e);
-    const char *tail = source->path + strlen(state->golden->path) + strlen("/model");
-    snprintf(path, sizeof path, "%s%s", state->model, tail);
+    const char *model = golden_model(state->golden);
+    size_t length = strlen(model);
+    if (!strncmp(source->path, model, length))
+        snprintf(path, sizeof path, "%s%s", state->model, source->path + length);
+    else
+        snprintf(path, sizeof path, "%s%s", state->folder, source->path + strlen(state->golden->path));
     overwrite(path, zeros, entry);
     out = draw(state, state->result);
     overwrite(path, original, entry);
@@ -140,16 +145,26 @@ static enum result result_of(const struct influence_run *state, const char *name
 /* Returns the length of the slot's folder and shared prefix at the start of a tensor name; 0: the tensor
  * belongs to another slot. */
 static size_t slot_name_offset(const struct slot *slot, const char *name) {
+    if (!slot->family) return 0;
     size_t folder = strlen(slot->folder) + 1, prefix = slot->prefix ? strlen(slot->prefix) : 0;
     if (strncmp(name, slot->folder, folder - 1) || name[folder - 1] != '.') return 0;
     if (prefix && !strncmp(name + folder, "model.", 6)) folder += 6;
     return prefix && strncmp(name + folder, slot->prefix, prefix) ? 0 : folder + prefix;
 }
 
+/* Returns the length of the folder of control network k and the point behind it at the start of a tensor
+ * name; 0: the tensor belongs to another component. */
+static size_t network_name_offset(const struct fixture *f, int k, const char *name) {
+    const char *folder = k >= 0 && k < SLUICE_CONTROLS_MAX ? f->control_nets[k] : NULL;
+    size_t n = folder ? strlen(folder) : 0;
+    return n && !strncmp(name, folder, n) && name[n] == '.' ? n + 1 : 0;
+}
+
 static void test_zeroed_tensor(struct influence_run *state, const char *name, bool matters) {
     const struct sluice_model *model = state->golden->model;
-    for (int slot = 0; slot < SLOTS_MAX && model->recipe->slot[slot].family; slot++) {
-        size_t n = slot_name_offset(&model->recipe->slot[slot], name);
+    for (int slot = 0; slot < MODEL_COMPONENTS; slot++) {
+        size_t n = slot < SLOTS_MAX ? slot_name_offset(&model->recipe->slot[slot], name)
+                                    : network_name_offset(state->golden->fixture, slot - MODEL_CONTROL, name);
         if (!n) continue;
         state->index = &model->component[slot].index;
         state->result = result_of(state, name);
@@ -185,6 +200,7 @@ static void test_listed_tensors(struct influence_run *state, FILE *list) {
 static void test_unused_tensor(const struct golden *g) {
     char path[PATH], folder[] = "/tmp/sluice-influence-XXXXXX", command[2 * PATH];
     struct influence_run state = {.golden = g, .least = INFINITY};
+    const struct fixture *f = g->fixture;
     snprintf(path, sizeof path, "%s/influence.txt", g->path);
     FILE *list = fopen(path, "r");
     if (!list) {
@@ -192,9 +208,14 @@ static void test_unused_tensor(const struct golden *g) {
         return;
     }
     assert_non_null(mkdtemp(folder));
+    snprintf(state.folder, sizeof state.folder, "%s", folder);
     snprintf(state.model, sizeof state.model, "%s/model", folder);
-    snprintf(command, sizeof command, "cp -rL '%s/model' '%s'", g->path, folder);
+    snprintf(command, sizeof command, "cp -rL '%s' '%s'", golden_model(g), folder);
     assert_int_equal(system(command), 0);
+    for (int i = 0; i < SLUICE_CONTROLS_MAX && f->control_nets[i]; i++) {
+        snprintf(command, sizeof command, "cp -rL '%s/%s' '%s'", g->path, f->control_nets[i], folder);
+        assert_int_equal(system(command), 0);
+    }
     for (enum result r = 0; r < N_RESULTS; r++)
         if (case_for(g, r)) state.unchanged[r] = draw(&state, r);
     test_listed_tensors(&state, list);
