@@ -15,13 +15,14 @@ static const char *const bound_names[N_BOUNDS] = {"compute", "bus", "disk"};
 
 struct sluice_plan plan_summary(const struct job *job) {
     const struct plan *p = &job->plan;
+    const struct sluice_request *last = &(job->second_pass ? job->second_pass : job)->request;
     struct error does_not_fit = {0};
     struct sluice_plan summary = {
         .struct_size = sizeof summary,
         .fits = plan_check(job->need, p, &does_not_fit) == OK,
         .batch = job->latents.batch,
-        .width = job->request.width,
-        .height = job->request.height,
+        .width = last->width,
+        .height = last->height,
         .frames = job->request.frames > 1 ? job->request.frames : 1,
         .ram_budget_bytes = (int64_t)p->ram_budget_bytes,
         .vram_budget_bytes = (int64_t)p->vram_budget_bytes,
