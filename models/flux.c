@@ -2,28 +2,13 @@
  *
  * The conditioning is one row: timestep, guidance scale (dev), and pooled prompt. Rope positions: (0, 0, 0)
  * for text, (0, y, x) for the image, (i, y, x) for reference i from 1 (Kontext). Fill reads more channels in
- * x_embedder: the latent of the masked image and the mask. */
+ * x_embedder: the latent of the masked image and the mask. Canny and Depth read the control image's latent
+ * there. */
 #include "models/flux_blocks.h"
 
-/* Variants of the Flux.1 transformer: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
-enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
-
-/* clang-format off */
-#define CONDITIONING(X, S)                                                                                   \
-    X##LINEAR(S, time_in, DIM, FREQUENCIES, "timestep_embedder.linear_1", "time_in.in_layer")                \
-    X##LINEAR(S, time_out, DIM, DIM, "timestep_embedder.linear_2", "time_in.out_layer")                      \
-    X##LINEAR(IF_DIM(S, GUIDED), guidance_in, DIM, FREQUENCIES,                                              \
-              "guidance_embedder.linear_1", "guidance_in.in_layer")                                          \
-    X##LINEAR(IF_DIM(S, GUIDED), guidance_out, DIM, DIM,                                                     \
-              "guidance_embedder.linear_2", "guidance_in.out_layer")                                         \
-    X##LINEAR(S, pooled_in, DIM, POOLED, "text_embedder.linear_1", "vector_in.in_layer")                     \
-    X##LINEAR(S, pooled_out, DIM, DIM, "text_embedder.linear_2", "vector_in.out_layer")
-WEIGHT_TABLE(flux_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights, "time_text_embed.", "");
-/* clang-format on */
-
-BLOCK(flux_kind_conditioning, "conditioning", "conditioning", flux_conditioning_table,
-      mmdit_time_text_embed_weights, flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
-      .never_quantised = true);
+/* Variants of the Flux.1 transformer: guidance-distilled (dev, Kontext), schnell, inpainting (Fill), control
+ * image (Canny, Depth). */
+enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL, FLUX_CONTROL };
 
 static const struct flux_details flux_details = {.context = &flux_kind_context,
                                                  .conditioning = &flux_kind_conditioning,
@@ -33,8 +18,10 @@ static const struct flux_details flux_details = {.context = &flux_kind_context,
                                                  .fills = true};
 
 static bool flux_probe(const struct tensor_index *index) {
-    return flux_has_blocks(index) && (index_find(index, "time_text_embed.text_embedder.linear_1.weight") ||
-                                      index_find(index, "vector_in.in_layer.weight"));
+    bool pooled = index_find(index, "time_text_embed.text_embedder.linear_1.weight") ||
+                  index_find(index, "vector_in.in_layer.weight");
+    /* Control networks have the same blocks. */
+    return flux_has_blocks(index) && pooled && !index_find(index, "controlnet_blocks.0.weight");
 }
 
 static enum status flux_guided_configure(struct component *c, const struct config *config, struct error *e) {
@@ -46,7 +33,10 @@ static enum status flux_guided_configure(struct component *c, const struct confi
 
 static void flux_derive_variant(struct component *c) {
     flux_derive(c);
-    c->variant = c->dims[FILL] ? FLUX_FILL : c->dims[GUIDED] ? FLUX_GUIDED : FLUX_SCHNELL;
+    c->variant = c->dims[FILL]      ? FLUX_FILL
+                 : c->dims[CONTROL] ? FLUX_CONTROL
+                 : c->dims[GUIDED]  ? FLUX_GUIDED
+                                    : FLUX_SCHNELL;
 }
 
 static const char *const flux_architectures[] = {"flux", NULL};
@@ -60,6 +50,7 @@ static const struct dimension flux_dimensions[] = {
      OF_TENSOR(0, 0, "time_text_embed.guidance_embedder.linear_1.weight", "guidance_in.in_layer.weight"),
      .key = "guidance_embeds", .form = FORM_BOOL},
     {"fill", 0, 0, 1, .place = FILL},
+    {"control", 0, 0, 1, .place = CONTROL},
     FLUX_TENSOR_DIMENSIONS,
     FLUX_FEED_FORWARD,
     {.place = FREQUENCIES,
@@ -136,11 +127,22 @@ static const struct hf_source flux_fill_files[] = {
     {"black-forest-labs/FLUX.1-Fill-dev", NULL, NULL, 0},
     {0},
 };
+static const struct hf_source flux_canny_files[] = {
+    {"black-forest-labs/FLUX.1-Canny-dev", NULL, NULL, 0},
+    {"black-forest-labs/FLUX.1-Canny-dev", "--diffusion-model", "flux1-canny-dev.safetensors", 23800},
+    {0},
+};
+static const struct hf_source flux_depth_files[] = {
+    {"black-forest-labs/FLUX.1-Depth-dev", NULL, NULL, 0},
+    {"black-forest-labs/FLUX.1-Depth-dev", "--diffusion-model", "flux1-depth-dev.safetensors", 23800},
+    {0},
+};
 /* clang-format on */
 
 /* Flux.1: diffusers 0.42, pipelines/flux. CLIP and T5 read the raw prompt, padded to a fixed length without
  * an attention mask; CLIP reads 77 tokens. Defaults are those of each pipeline's __call__, except the steps
- * of schnell and the guidance of Kontext (model cards) and the shifts (published scheduler_config.json). */
+ * of schnell, Canny and Depth, and the guidance of Kontext, Canny and Depth (model cards) and the shifts
+ * (published scheduler_config.json). */
 /* clang-format off */
 #define FLUX(t5_tokens, ...)                                                                                 \
     .slot = {TEXT_CLIP_L(0),                                                                                 \
@@ -218,4 +220,38 @@ const struct recipe recipe_flux_fill = {
     .denoising.takes_guidance = true,
     .defaults.strength = 1,
     .published = {.title = "Flux.1 Fill", .reference = DIFFUSERS, .sources = {flux_fill_files, flux_sources}},
+};
+
+/* Canny and Depth: the weights' shapes and the pipeline are equal, and only the guidance differs, so the name
+ * of the model or of its file tells them apart. */
+/* clang-format off */
+#define FLUX_CONTROL_IMAGE                                                                                   \
+    FLUX(512, .dimension = {{"control", 1}}),                                                                \
+    .selection.variant = FLUX_CONTROL,                                                                       \
+    .selection.pipelines = {"FluxControlPipeline", "FluxControlImg2ImgPipeline"},                            \
+    .denoising.shift_rule = FLOW_SHIFT_BY_TOKENS,                                                            \
+    .images.concat = CONCAT_CONTROL_IMAGE,                                                                   \
+    .denoising.takes_guidance = true,                                                                        \
+    .defaults.strength = 0.6
+/* clang-format on */
+
+const struct recipe recipe_flux_canny = {
+    FLUX_CONTROL_IMAGE,
+    .name = "flux_canny",
+    .defaults.steps = 50,
+    .defaults.guidance = 30,
+    .published = {.title = "Flux.1 Canny",
+                  .reference = DIFFUSERS,
+                  .sources = {flux_canny_files, flux_sources}},
+};
+
+const struct recipe recipe_flux_depth = {
+    FLUX_CONTROL_IMAGE,
+    .name = "flux_depth",
+    .selection.name_word = "depth",
+    .defaults.steps = 30,
+    .defaults.guidance = 10,
+    .published = {.title = "Flux.1 Depth",
+                  .parts_compared_in = &recipe_flux_canny,
+                  .sources = {flux_depth_files, flux_sources}},
 };

@@ -17,6 +17,17 @@ LINEAR_TABLE(flux_final_modulation_table, TWO_DIM, DIM, "norm_out.linear",
 LINEAR_TABLE(flux_final_table, PATCH, DIM, "proj_out", "final_layer.linear");
 
 /* clang-format off */
+#define CONDITIONING(X, S)                                                                                   \
+    X##LINEAR(S, time_in, DIM, FREQUENCIES, "timestep_embedder.linear_1", "time_in.in_layer")                \
+    X##LINEAR(S, time_out, DIM, DIM, "timestep_embedder.linear_2", "time_in.out_layer")                      \
+    X##LINEAR(IF_DIM(S, GUIDED), guidance_in, DIM, FREQUENCIES,                                              \
+              "guidance_embedder.linear_1", "guidance_in.in_layer")                                          \
+    X##LINEAR(IF_DIM(S, GUIDED), guidance_out, DIM, DIM,                                                     \
+              "guidance_embedder.linear_2", "guidance_in.out_layer")                                         \
+    X##LINEAR(S, pooled_in, DIM, POOLED, "text_embedder.linear_1", "vector_in.in_layer")                     \
+    X##LINEAR(S, pooled_out, DIM, DIM, "text_embedder.linear_2", "vector_in.out_layer")
+WEIGHT_TABLE(flux_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights, "time_text_embed.", "");
+
 #define FEED_FORWARDS(X, S)                                                                                  \
     X##LINEAR(S, image.up, FEED_FORWARD, DIM, "ff.net.0.proj", "img_mlp.0")                                  \
     X##LINEAR(S, image.down, DIM, FEED_FORWARD, "ff.net.2", "img_mlp.2")                                     \
@@ -46,7 +57,8 @@ void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct flux_settings *settings = scope->settings;
     const struct flux_positions *positions = &settings->positions;
     const struct flux_state *state = scope->lane->state;
-    struct tensor text = mmdit_text_rows(state->rope, scope->lane);
+    int32_t text_rows = state->text.dim[0];
+    struct tensor text = tensor_slice(state->rope, 0, text_rows);
     struct rope_options rope = {
         .theta = 10000,
         .n_axes = 3,
@@ -64,7 +76,7 @@ void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
         if (text.dim[0] > 1)
             op_broadcast_row(x, tensor_slice(rows, 1, text.dim[0] - 1), tensor_slice(rows, 0, 1));
     }
-    int32_t from = positions->after_text ? text.dim[0] : 0;
+    int32_t from = positions->after_text ? text_rows : 0;
     rope.n_grids = 1 + mmdit_n_references(scope->lane);
     for (int i = 0; i < rope.n_grids; i++) {
         struct tensor latent = mmdit_latent(scope->lane, i);
@@ -72,7 +84,7 @@ void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
             (struct rope_grid){.start = {positions->first_image + i, from, from},
                                .extent = {1, latent.dim[2] / MMDIT_PATCH, latent.dim[3] / MMDIT_PATCH}};
     }
-    op_rope_table(x, mmdit_image_rows(state->rope, scope->lane), &rope);
+    op_rope_table(x, tensor_slice(state->rope, text_rows, state->rope.dim[0] - text_rows), &rope);
 }
 
 static void flux_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -132,7 +144,7 @@ void flux_forward_double(struct context *x, const void *weights, const struct vi
     const struct flux_state *state = scope->lane->state;
     struct mmdit_double block = {
         .w = weights,
-        .text_rows = scope->lane->text.dim[0],
+        .text_rows = state->text.dim[0],
         .image_modulation = scope_rows_of_block(state->image_modulation, scope),
         .text_modulation = scope_rows_of_block(state->text_modulation, scope),
         .rope = state->rope,
@@ -157,6 +169,9 @@ static void flux_forward_final(struct context *x, const void *weights, const str
 const struct block_kind flux_kind_context =
     BLOCK_KIND("context", "context_embedder", flux_context_table, linear_weights, flux_forward_context,
                .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+const struct block_kind flux_kind_conditioning = BLOCK_KIND(
+    "conditioning", "conditioning", flux_conditioning_table, mmdit_time_text_embed_weights,
+    flux_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 const struct block_kind flux_kind_double = BLOCK_KIND("double", "transformer_blocks.%d", flux_double_table,
                                                       mmdit_block_weights, flux_forward_double);
 const struct block_kind flux_kind_single = BLOCK_KIND(
@@ -176,6 +191,8 @@ BLOCK(flux_kind_embedder, "embedder", "x_embedder", flux_embedder_table, linear_
     const struct flux_modulations set = {&set##_double, &set##_single, &set##_final}
 MODULATIONS(flux_modulations_of_prompt, UPDATE_PER_TIMESTEP_AND_PROMPT);
 MODULATIONS(flux_modulations_of_timestep, UPDATE_PER_TIMESTEP);
+const struct flux_modulations flux_modulations_of_control = {
+    .double_block = &flux_modulations_of_prompt_double, .single_block = &flux_modulations_of_prompt_single};
 BLOCK(flux_kind_final, "final", "proj_out", flux_final_table, linear_weights, flux_forward_final,
       .never_quantised = true);
 
@@ -203,8 +220,8 @@ static enum status flux_check_dims(const struct component *c, struct error *e) {
 }
 
 /* Checks the input channels of x_embedder. Accepted are those of the latent and, if details.fills, those of
- * Fill: latent, latent of the masked image, and the mask with one channel for each of the side * side image
- * pixels of a latent pixel. Canny and Depth read a second latent without a mask and are refused. */
+ * Canny and Depth (latent, control image's latent) and of Fill: latent, latent of the masked image, and the
+ * mask with one channel for each of the side * side image pixels of a latent pixel. */
 static enum status flux_check_inputs(const struct component *c, struct error *e) {
     const struct flux_details *details = c->family->details;
     const int32_t *d = c->dims;
@@ -212,15 +229,15 @@ static enum status flux_check_inputs(const struct component *c, struct error *e)
     int extra = d[IN] > d[PATCH] ? (d[IN] - d[PATCH]) / (MMDIT_PATCH * MMDIT_PATCH) : 0;
     if (extra > latent) mask = extra - latent;
     while (side < 2 * MASK_SIDE && side * side < mask) side++;
-    bool fills = details->fills && mask && side * side == mask;
-    if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + MMDIT_PATCH * MMDIT_PATCH * extra)) return OK;
+    bool fills = (mask && side * side == mask) || extra == latent;
+    bool whole = d[IN] == d[PATCH] + MMDIT_PATCH * MMDIT_PATCH * extra;
+    if (d[IN] == d[PATCH] || (details->fills && fills && whole)) return OK;
     error_set(e, UNSUPPORTED,
               "unsupported variant of the transformer" WHERE "%s" FOUND "x_embedder with %d input channels",
               c->index.sources[0].path, d[IN]);
     if (!details->fills) return error_expected(e, "%d", d[PATCH]);
-    return error_expected(
-        e, "%d (dev, schnell, Kontext) or %d (Fill); Canny and Depth (%d) are not supported", d[PATCH],
-        MMDIT_PATCH * MMDIT_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
+    return error_expected(e, "%d (dev, schnell, Kontext), %d (Canny, Depth) or %d (Fill)", d[PATCH],
+                          2 * d[PATCH], MMDIT_PATCH * MMDIT_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE));
 }
 
 enum status flux_configure(struct component *c, const struct config *config, struct error *e) {
@@ -255,6 +272,7 @@ int flux_list_blocks(const struct component *c, struct block_ref *refs) {
 /* Declares the conditioning and the modulations. */
 static void flux_declare_rows(const struct component *c, const struct lane *lane, struct arena *arena,
                               bool *ok) {
+    const struct flux_details *details = c->family->details;
     struct flux_state *s = lane->state;
     const int32_t *d = c->dims;
     int32_t rows = lane->hoisted ? lane->hoisted : 1;
@@ -262,29 +280,36 @@ static void flux_declare_rows(const struct component *c, const struct lane *lane
     int32_t doubles[] = {d[DOUBLE_LAYERS], rows, d[SIX_DIM]};
     s->image_modulation = arena_tensor(arena, DTYPE_F32, 3, doubles, ok);
     s->text_modulation = arena_tensor(arena, DTYPE_F32, 3, doubles, ok);
-    s->single_modulation =
-        arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[SINGLE_LAYERS], rows, d[THREE_DIM]}, ok);
-    s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[TWO_DIM]}, ok);
+    if (d[SINGLE_LAYERS])
+        s->single_modulation =
+            arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[SINGLE_LAYERS], rows, d[THREE_DIM]}, ok);
+    if (!details->modulations || details->modulations->final)
+        s->final_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, d[TWO_DIM]}, ok);
+}
+
+void flux_declare_lane(const struct component *c, struct lane *lanes, int i, int32_t text, int32_t images,
+                       struct arena *arena, bool *ok) {
+    const struct flux_details *details = c->family->details;
+    bool of_timestep = details->conditioning->update_rate == UPDATE_PER_TIMESTEP;
+    struct flux_state *s = lanes[i].state;
+    int32_t rows = text + images;
+    int prompt = lane_first_of_prompt(lanes, i), shared = of_timestep && prompt == i ? 0 : prompt;
+    if (shared == i)
+        flux_declare_rows(c, &lanes[i], arena, ok);
+    else
+        *s = *(const struct flux_state *)lanes[shared].state;
+    s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
+    if (prompt != i) return;
+    s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){rows, c->dims[HEAD] / 2, 2}, ok);
+    s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, c->dims[DIM]}, ok);
 }
 
 void flux_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                   struct arena *pictures, bool *ok) {
-    const struct flux_details *details = c->family->details;
-    bool of_timestep = details->conditioning->update_rate == UPDATE_PER_TIMESTEP;
     (void)pictures;
-    for (int i = 0; i < n_lanes; i++) {
-        struct flux_state *s = lanes[i].state;
-        int32_t text = lanes[i].text.dim[0], rows = text + mmdit_image_token_count(&lanes[i], MMDIT_PATCH);
-        int prompt = lane_first_of_prompt(lanes, i), shared = of_timestep && prompt == i ? 0 : prompt;
-        if (shared == i)
-            flux_declare_rows(c, &lanes[i], arena, ok);
-        else
-            *s = *(const struct flux_state *)lanes[shared].state;
-        s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
-        if (prompt != i) continue;
-        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){rows, c->dims[HEAD] / 2, 2}, ok);
-        s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, c->dims[DIM]}, ok);
-    }
+    for (int i = 0; i < n_lanes; i++)
+        flux_declare_lane(c, lanes, i, lanes[i].text.dim[0], mmdit_image_token_count(&lanes[i], MMDIT_PATCH),
+                          arena, ok);
 }
 
 void flux_derive_dims(struct component *c) {
@@ -296,7 +321,8 @@ void flux_derive_dims(struct component *c) {
     d[FEED_FORWARD] = 4 * d[DIM];
     d[FREQUENCIES] = 256;
     d[PATCH] = MMDIT_PATCH * MMDIT_PATCH * d[LATENT];
-    d[IN] = d[PATCH] + d[FILL] * (d[PATCH] + MMDIT_PATCH * MMDIT_PATCH * MASK_SIDE * MASK_SIDE);
+    d[IN] = d[PATCH] * (1 + d[CONTROL]) +
+            d[FILL] * (d[PATCH] + MMDIT_PATCH * MMDIT_PATCH * MASK_SIDE * MASK_SIDE);
 }
 
 void flux_derive(struct component *c) {
@@ -309,8 +335,9 @@ void flux_derive(struct component *c) {
     d[FUSED_IN] = d[DIM] + d[FEED_FORWARD];
     d[HEADS] = d[DIM] / d[HEAD];
     d[LATENT] = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
-    d[FILL] = d[IN] != d[PATCH];
-    d[OUT] = d[FILL] ? d[PATCH] : 0;
+    d[CONTROL] = d[IN] == 2 * d[PATCH];
+    d[FILL] = d[IN] > 2 * d[PATCH];
+    d[OUT] = d[FILL] || d[CONTROL] ? d[PATCH] : 0;
     c->text_columns = d[CAPTION];
     c->pooled_columns = d[POOLED];
     c->latent_channels = d[LATENT];

@@ -27,10 +27,11 @@ enum {
     HEADS,
     AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
     IN = AXES + 3,
-    OUT,   /* out_channels in config.json: PATCH for Fill; 0: null, for all others */
+    OUT,   /* out_channels in config.json: PATCH for Fill, Canny and Depth; 0: null, for all others */
     PATCH, /* channels of a token's 2x2 latent pixels */
     LATENT,
-    FILL, /* 1: inpainting model (Fill); its input also has the masked image's latent and the mask */
+    FILL,    /* 1: inpainting model (Fill); its input also has the masked image's latent and the mask */
+    CONTROL, /* 1: Canny or Depth; the input also has the control image's latent */
     CAPTION,
     POOLED,
     FREQUENCIES,
@@ -53,12 +54,14 @@ struct flux_settings {
     struct flux_positions positions; /* copy of flux_details.positions, for the forward functions */
 };
 
-/* Block kinds of modulation layers: of each double block, of each single block, of the final layer. */
+/* Block kinds of modulation layers: of each double block, of each single block, of the final layer (NULL in
+ * control networks, which have none). */
 struct flux_modulations {
     const struct block_kind *double_block, *single_block, *final;
 };
 /* Modulations by timestep and prompt, and by timestep alone: all lanes then share them. */
-extern const struct flux_modulations flux_modulations_of_prompt, flux_modulations_of_timestep;
+extern const struct flux_modulations flux_modulations_of_prompt, flux_modulations_of_timestep,
+    flux_modulations_of_control;
 
 /* Differences between the families (family.details). */
 struct flux_details {
@@ -67,7 +70,7 @@ struct flux_details {
     const struct block_kind *double_block, *single_block;
     /* Modulation layers, with the update rate of `conditioning`; NULL: there are none. */
     const struct flux_modulations *modulations;
-    bool fills; /* models with the input channels of Fill exist */
+    bool fills; /* models with the input channels of Fill, and of Canny and Depth, exist */
     struct flux_positions positions;
 };
 
@@ -117,7 +120,8 @@ struct flux_state {
     X##LINEAR(S, out, DIM, FUSED_IN, "proj_out", "linear2")
 /* clang-format on */
 
-extern const struct block_kind flux_kind_context, flux_kind_double, flux_kind_single;
+/* flux_kind_conditioning: timestep, guidance scale and pooled prompt, as in Flux.1. */
+extern const struct block_kind flux_kind_context, flux_kind_conditioning, flux_kind_double, flux_kind_single;
 
 /* Computes the rope table in the lane's state. */
 void flux_fill_rope(struct context *x, const struct visit_scope *scope);
@@ -126,6 +130,11 @@ void flux_fill_rope(struct context *x, const struct visit_scope *scope);
 void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope);
 void flux_forward_single(struct context *x, const void *weights, const struct visit_scope *scope);
 void flux_forward_conditioning(struct context *x, const void *weights, const struct visit_scope *scope);
+
+/* Declares the state of lanes[i], a struct flux_state at lanes[i].state, for this many text and image tokens.
+ * Lanes of one prompt share all but the tokens. */
+void flux_declare_lane(const struct component *c, struct lane *lanes, int i, int32_t text, int32_t images,
+                       struct arena *arena, bool *ok);
 
 /* Callbacks of struct family. flux_configure fails with META, SHAPE or UNSUPPORTED. */
 enum status flux_configure(struct component *c, const struct config *config, struct error *e);

@@ -13,6 +13,7 @@
 #define PUBLISHED_MODELS(FAMILY, RECIPE)                                                                     \
     FAMILY(zimage) RECIPE(zimage) RECIPE(zimage_base)                                                        \
     FAMILY(flux) RECIPE(flux) RECIPE(flux_schnell) RECIPE(flux_kontext) RECIPE(flux_fill)                    \
+        RECIPE(flux_canny) RECIPE(flux_depth)                                                                \
     FAMILY(flux2) RECIPE(flux2_dev) RECIPE(flux2_klein) RECIPE(flux2_klein_base) RECIPE(flux2_klein_9b)      \
         RECIPE(flux2_klein_base_9b)                                                                          \
     FAMILY(longcat_image) RECIPE(longcat_image) RECIPE(longcat_image_edit)                                   \
@@ -29,6 +30,7 @@
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
+    FAMILY(flux_control) FAMILY(flux_control_xlabs)                                                          \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
     FAMILY(qwen3vl) FAMILY(qwen3vl_vision)                                                                   \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \

@@ -18,21 +18,8 @@
 
 #include <math.h>
 
-enum { MEMORY_ROW = 64 };
-
 static const float unet_transformer_eps = 1e-6f, unet_layer_eps = 1e-5f;
 static const struct patches unet_pixels = {.side = 1, .order = PATCH_CHANNELS_FIRST};
-
-struct unet_state {
-    struct tensor skip[UNET_SKIPS_MAX]; /* skip connections, the outputs of down positions: [Y, X, C] */
-    struct tensor stream; /* buffer of the current feature map, from the mid block on: [rows, MEMORY_ROW] */
-    struct tensor tokens; /* buffer of the current transformer's tokens: [rows, MEMORY_ROW] */
-    /* Keys and values of the prompt's text rows for each transformer, shared by all lanes of a prompt. */
-    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C]: keys, then values */
-    /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
-    struct tensor condition;                /* [rows, TIME] */
-    struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
-};
 
 /* Weights of a UNet block that is a norm and one linear layer or convolution. */
 struct linear_block_weights {
@@ -180,11 +167,6 @@ int unet_skip(const struct unet_settings *s, struct unet_position p) {
     return p.side == UNET_DOWN ? i + 1 : s->levels * (s->resnets + 1) - 1 - i;
 }
 
-/* Views the pixels of a feature map as token rows [Y X, C]. */
-static struct tensor unet_rows(struct tensor picture) {
-    return tensor_reshape(picture, 2, (int32_t[]){picture.dim[0] * picture.dim[1], picture.dim[2]});
-}
-
 struct unet_visit {
     const struct unet_settings *settings;
     const struct unet_state *state;
@@ -215,12 +197,16 @@ static struct tensor unet_tokens(const struct unet_visit *v, int32_t C) {
 }
 
 static struct tensor unet_last_skip(const struct unet_visit *v) {
-    return v->state->skip[v->settings->levels * (v->settings->resnets + 1) - 1];
+    return v->state->skip[unet_n_skips(v->settings) - 1];
 }
 
-/* Computes an embedder of two linear layers: out = w2(silu(w1(in))), row by row. */
-static void unet_embed(struct context *x, struct tensor out, struct tensor in,
-                       const struct linear_weights *w1, const struct linear_weights *w2) {
+struct tensor unet_middle(const struct unet_settings *s, const struct unet_state *state) {
+    struct tensor like = state->skip[unet_n_skips(s) - 1];
+    return tensor_make(state->stream.data, DTYPE_F32, 3, like.dim);
+}
+
+void unet_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
+                const struct linear_weights *w2) {
     struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
     op_linear_few(x, h, in, w1->weight, w1->bias, ACTIVATION_NONE);
     op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
@@ -284,8 +270,8 @@ static struct group_norm unet_group_norm(struct context *x, const struct visit_s
     return measured;
 }
 
-static void unet_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct linear_weights *w = weights;
+void unet_conv_in(struct context *x, const struct linear_weights *w, const struct visit_scope *scope,
+                  struct tensor residual) {
     const struct unet_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
     int32_t C = latent.dim[0], read = w->weight.dim[1];
@@ -294,8 +280,12 @@ static void unet_forward_in(struct context *x, const void *weights, const struct
     if (read > C)
         op_patchify(x, tensor_slice_columns(unet_rows(in), C, read - C), latent_planes(scope->lane->concat),
                     unet_pixels);
-    op_conv2d(x, state->skip[0], in, w->weight, (struct epilogue){.bias = w->bias},
+    op_conv2d(x, state->skip[0], in, w->weight, (struct epilogue){.bias = w->bias, .residual = residual},
               (struct conv_options){.upsample = 1});
+}
+
+static void unet_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+    unet_conv_in(x, weights, scope, (struct tensor){0});
 }
 
 /* Input of a position's resnet: the feature map, on the up side concatenated with a skip connection. */
@@ -467,16 +457,15 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
     unet_feed_forward(x, w, tokens);
 }
 
-/* Block kinds of the timestep embedder: without and with pooled text and add_time_ids. */
 #define CONDITIONING_KIND(kind, name)                                                                        \
     BLOCK_KIND(kind, name, unet_conditioning_table, conditioning_weights, unet_forward_conditioning,         \
                .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true)
-static const struct block_kind unet_conditioning[2] = {CONDITIONING_KIND("time", "time_embedding"),
+const struct block_kind unet_conditioning[2] = {CONDITIONING_KIND("time", "time_embedding"),
                                                        CONDITIONING_KIND("added", "add_embedding")};
 BLOCK(unet_kind_in, "conv_in", "conv_in", unet_in_table, linear_weights, unet_forward_in,
       .never_quantised = true);
-BLOCK(unet_kind_downsample, "downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_weights,
-      unet_forward_downsample);
+const struct block_kind unet_kind_downsample = BLOCK_KIND(
+    "downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_weights, unet_forward_downsample);
 BLOCK(unet_kind_upsample, "upsample", "up_blocks.%d.upsample", unet_upsample_table, linear_weights,
       unet_forward_upsample);
 BLOCK(unet_kind_upsample_after_attention, "upsample_after_attention", "up_blocks.%d.upsample",
@@ -484,10 +473,6 @@ BLOCK(unet_kind_upsample_after_attention, "upsample_after_attention", "up_blocks
 BLOCK(unet_kind_out, "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out,
       .never_quantised = true);
 
-/* Block kinds of one side of the UNet (down, mid, up). */
-struct unet_kinds {
-    struct block_kind time, resnet, wider_resnet, proj_in, text, layer, proj_out;
-};
 #define SIDE_KINDS(side, R, A)                                                                               \
     {                                                                                                        \
         .time = BLOCK_KIND(#side "_time", R ".time", unet_##side##_time_table, linear_weights,               \
@@ -505,26 +490,22 @@ struct unet_kinds {
         .proj_out = BLOCK_KIND(#side "_proj_out", A ".proj_out", unet_##side##_proj_out_table,               \
                                linear_block_weights, unet_forward_proj_out),                                 \
     }
-static const struct unet_kinds unet_kinds[UNET_SIDES] = {
+const struct unet_kinds unet_kinds[UNET_SIDES] = {
     [UNET_DOWN] = SIDE_KINDS(down, UNET_DOWN_RESNET, UNET_DOWN_ATTENTION),
     [UNET_MID] = SIDE_KINDS(mid, UNET_MID_RESNET, UNET_MID_ATTENTION),
     [UNET_UP] = SIDE_KINDS(up, UNET_UP_RESNET, UNET_UP_ATTENTION),
 };
 
+/* True for UNets, and not for their control networks. */
 static bool unet_probe(const struct tensor_index *index) {
+    if (unet_is_control(index)) return false;
     return (index_find(index, "time_embedding.linear_1.weight") &&
             index_find(index, "down_blocks.0.resnets.0.time_emb_proj.weight")) ||
            (index_find(index, "time_embed.0.weight") &&
             index_find(index, "input_blocks.1.0.emb_layers.1.weight"));
 }
 
-struct unet_list {
-    const struct component *c;
-    struct block_ref *refs;
-    int n;
-};
-
-static void unet_add(struct unet_list *list, const struct block_kind *kind, struct block_ref ref) {
+void unet_add(struct unet_list *list, const struct block_kind *kind, struct block_ref ref) {
     ref.kind = kind;
     list->refs[list->n++] = ref;
 }
@@ -537,15 +518,14 @@ static bool unet_has_shortcut(const struct component *c, struct unet_position p)
            (p.side == UNET_DOWN && p.level && !p.resnet && channels[p.level] != channels[p.level - 1]);
 }
 
-/* Lists the blocks of a position; the resnet's timestep projection precedes the resnet. */
-static void unet_add_position(struct unet_list *list, struct unet_position position) {
+void unet_add_position(struct unet_list *list, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
     const struct unet_kinds *kinds = &unet_kinds[position.side];
     struct block_ref ref = unet_ref(s, position);
     int layers = s->layers[unet_index(s, position)];
     unet_add(list, &kinds->time, ref);
     unet_add(list, unet_has_shortcut(list->c, position) ? &kinds->wider_resnet : &kinds->resnet, ref);
-    if (!layers) return;
+    if (!s->attends[unet_index(s, position)]) return;
     unet_add(list, &kinds->proj_in, ref);
     for (position.layer = 0; position.layer < layers; position.layer++) {
         unet_add(list, &kinds->text, unet_layer_ref(s, position));
@@ -554,11 +534,10 @@ static void unet_add_position(struct unet_list *list, struct unet_position posit
     unet_add(list, &kinds->proj_out, ref);
 }
 
-/* Adds the downsampling or upsampling convolution after the last position of a level. */
-static void unet_add_resample(struct unet_list *list, struct unet_position position) {
+void unet_add_resample(struct unet_list *list, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
     int level = position.level, row = s->resnets + 1;
-    bool attends = s->layers[unet_index(s, position)] > 0, is_last = level + 1 == s->levels;
+    bool attends = s->attends[unet_index(s, position)], is_last = level + 1 == s->levels;
     if (position.side == UNET_DOWN && position.resnet + 1 == s->resnets && !is_last)
         unet_add(list, &unet_kind_downsample,
                  (struct block_ref){.number = level, .number_offset = (level + 1) * row - level});
@@ -580,9 +559,9 @@ static int unet_blocks(const struct component *c, struct block_ref *refs) {
     return list.n;
 }
 
-/* Channel count of a skip connection: of its own level, or of the previous level if a downsampling
- * convolution wrote it. */
-static int32_t unet_skip_channels(const struct component *c, int skip) {
+/* The channel count is of the skip's own level, or of the previous level if a downsampling convolution wrote
+ * the skip. */
+int32_t unet_skip_channels(const struct component *c, int skip) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int level = skip / (s->resnets + 1);
     return c->dims[CHANNELS + level - (level && skip % (s->resnets + 1) == 0)];
@@ -597,7 +576,7 @@ static int32_t unet_resnet_in_channels(const struct component *c, struct unet_po
     return c->dims[CHANNELS + depth + is_first] + unet_skip_channels(c, unet_skip(s, position));
 }
 
-static void unet_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+void unet_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     struct unet_position position = unet_position_of(ref->number);
     const struct unet_kinds *kinds = &unet_kinds[position.side];
@@ -615,16 +594,20 @@ static void unet_block_dims(const struct component *c, const struct block_ref *r
     dims[TWO_FEED_FORWARD] = 8 * dims[OUT];
 }
 
-static void unet_declare_skips(const struct component *c, struct lane *lane, struct arena *arena, bool *ok) {
+int unet_last_middle_block(const struct component *c) {
+    const struct unet_kinds *up = &unet_kinds[UNET_UP];
+    int i = 0;
+    while (c->blocks[i].kind < &up->time || c->blocks[i].kind > &up->proj_out) i++;
+    return i - 1;
+}
+
+void unet_skip_shape(const struct component *c, const struct lane *lane, int skip, int32_t dim[3]) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
-    struct unet_state *state = lane->state;
-    int row = s->resnets + 1;
-    int32_t Y = lane->latent.dim[1] * lane->latent.dim[2], X = lane->latent.dim[3];
-    for (int i = 0; i < s->levels * row; i++) {
-        if (i && i % row == 0) Y = (Y + 1) / 2, X = (X + 1) / 2;
-        int32_t dim[3] = {Y, X, unet_skip_channels(c, i)};
-        state->skip[i] = arena_tensor(arena, DTYPE_F32, 3, dim, ok);
-    }
+    dim[0] = lane->latent.dim[1] * lane->latent.dim[2];
+    dim[1] = lane->latent.dim[3];
+    dim[2] = unet_skip_channels(c, skip);
+    for (int level = skip / (s->resnets + 1); level > 0; level--)
+        for (int i = 0; i < 2; i++) dim[i] = (dim[i] + 1) / 2;
 }
 
 /* Number of rows of the feature map buffer (or, if of_tokens, of the token buffer), for the largest content.
@@ -638,19 +621,23 @@ static int32_t unet_buffer_rows(const struct component *c, const struct unet_sta
         bool grows = !of_tokens && position.side == UNET_UP && position.level && !position.resnet;
         struct tensor like = state->skip[depth * (s->resnets + 1)];
         int64_t values = (int64_t)like.dim[0] * like.dim[1] * c->dims[CHANNELS + depth + grows];
-        bool counts = of_tokens ? s->layers[i] > 0 : position.side != UNET_DOWN;
+        bool counts = of_tokens ? s->attends[i] : position.side != UNET_DOWN;
         if (counts && values > most) most = values;
     }
     return (int32_t)((most + MEMORY_ROW - 1) / MEMORY_ROW);
 }
 
-static void unet_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
-                                bool *ok) {
+int32_t unet_token_rows(const struct component *c, const struct unet_state *state) {
+    return unet_buffer_rows(c, state, true);
+}
+
+void unet_declare_prompt(const struct component *c, const struct lane *lane, int n, struct arena *arena,
+                         bool *ok) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     struct unet_state *state = lane->state;
     int32_t rows = lane->hoisted ? lane->hoisted : 1;
     state->condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[TIME]}, ok);
-    for (int i = 0; i < unet_n_positions(s); i++) {
+    for (int i = 0; i < n; i++) {
         int32_t C = c->dims[CHANNELS + unet_depth(s, unet_position_at(s, i))];
         int32_t text[3] = {s->layers[i], lane->text.dim[0], 2 * C};
         state->time[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, C}, ok);
@@ -660,17 +647,22 @@ static void unet_declare_prompt(const struct component *c, const struct lane *la
 
 static void unet_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok) {
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct unet_state *state = lanes[i].state;
         int first = lane_first_of_prompt(lanes, i);
         if (first != i) *state = *(const struct unet_state *)lanes[first].state;
-        unet_declare_skips(c, &lanes[i], arena, ok);
+        for (int k = 0; k < unet_n_skips(s); k++) {
+            int32_t dim[3];
+            unet_skip_shape(c, &lanes[i], k, dim);
+            state->skip[k] = arena_tensor(arena, DTYPE_F32, 3, dim, ok);
+        }
         int32_t stream[2] = {unet_buffer_rows(c, state, false), MEMORY_ROW};
-        int32_t tokens[2] = {unet_buffer_rows(c, state, true), MEMORY_ROW};
+        int32_t tokens[2] = {unet_token_rows(c, state), MEMORY_ROW};
         state->stream = arena_tensor(arena, DTYPE_F32, 2, stream, ok);
         state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
-        if (first == i) unet_declare_prompt(c, &lanes[i], arena, ok);
+        if (first == i) unet_declare_prompt(c, &lanes[i], unet_n_positions(s), arena, ok);
     }
 }
 

@@ -1,4 +1,5 @@
-/* Shared by the two files of the UNets: unet.c (mathematics and layout) and unet_recipes.c (sizes, recipes).
+/* Shared by the files of the UNets: unet.c (mathematics and layout), unet_recipes.c (sizes, recipes), and the
+ * control networks unet_control.c and unet_control_union.c, which are a UNet's down side and middle again.
  * Layout: numbers of levels, resnets and transformer layers; block numbers and names; skip connections.
  *
  * A position is a resnet and the transformer that may follow it. Each side (down, up) counts its levels
@@ -39,8 +40,9 @@ struct unet_settings {
     int side;            /* height and width of the training latents in latent pixels (sample_size) */
     int levels, resnets, mid_resnets;
     int heads[UNET_LEVELS_MAX];
-    unsigned char
-        layers[UNET_POSITIONS_MAX]; /* transformer layers after each position's resnet; 0: no transformer */
+    bool attends[UNET_POSITIONS_MAX]; /* a transformer follows the position's resnet */
+    /* Layers of the transformers. 0: no transformer, or its projections alone (control networks). */
+    unsigned char layers[UNET_POSITIONS_MAX];
 };
 
 struct unet_position {
@@ -82,6 +84,75 @@ int unet_depth(const struct unet_settings *s, struct unet_position position);
  * conv_in. */
 int unet_skip(const struct unet_settings *s, struct unet_position position);
 
+/* Lane state. The down side reads and writes skip connections alone; each position's input is the skip before
+ * its output. The mid block reads the last skip. */
+enum { MEMORY_ROW = 64 };
+struct unet_state {
+    struct tensor skip[UNET_SKIPS_MAX]; /* skip connections, the outputs of down positions: [Y, X, C] */
+    struct tensor stream; /* buffer of the current feature map, from the mid block on: [rows, MEMORY_ROW] */
+    struct tensor tokens; /* buffer of the current transformer's tokens: [rows, MEMORY_ROW] */
+    /* Keys and values of the prompt's text rows for each transformer, shared by all lanes of a prompt. */
+    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C]: keys, then values */
+    /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
+    struct tensor condition;                /* [rows, TIME] */
+    struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
+};
+
+/* True for the files of a UNet's control network (ControlNet). */
+static inline bool unet_is_control(const struct tensor_index *index) {
+    return index_find(index, "controlnet_cond_embedding.conv_in.weight") ||
+           index_find(index, "input_hint_block.0.weight");
+}
+
+/* Number of skip connections. */
+static inline int unet_n_skips(const struct unet_settings *s) {
+    return s->levels * (s->resnets + 1);
+}
+/* Channel count of a skip connection. */
+int32_t unet_skip_channels(const struct component *c, int skip);
+/* Writes the shape [Y, X, C] of a skip connection of a lane. */
+void unet_skip_shape(const struct component *c, const struct lane *lane, int skip, int32_t dim[3]);
+/* Number of rows of the token buffer, for the largest transformer. Needs the skips of the state. */
+int32_t unet_token_rows(const struct component *c, const struct unet_state *state);
+/* Takes the tensors of a prompt from the arena (text, condition, time), for the first n positions. */
+void unet_declare_prompt(const struct component *c, const struct lane *lane, int n, struct arena *arena,
+                         bool *ok);
+
+/* Block kinds of one side of the UNet (down, mid, up), and of the other blocks that control networks share.
+ * unet_conditioning: timestep embedders without and with pooled text and add_time_ids. */
+struct unet_kinds {
+    struct block_kind time, resnet, wider_resnet, proj_in, text, layer, proj_out;
+};
+extern const struct unet_kinds unet_kinds[UNET_SIDES];
+extern const struct block_kind unet_conditioning[2], unet_kind_downsample;
+
+struct unet_list {
+    const struct component *c;
+    struct block_ref *refs;
+    int n;
+};
+void unet_add(struct unet_list *list, const struct block_kind *kind, struct block_ref ref);
+/* Lists the blocks of a position; the resnet's timestep projection precedes the resnet. */
+void unet_add_position(struct unet_list *list, struct unet_position position);
+/* Adds the downsampling or upsampling convolution after the last position of a level. */
+void unet_add_resample(struct unet_list *list, struct unet_position position);
+void unet_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
+/* Index of the last block before the up side, among a UNet's bound blocks. */
+int unet_last_middle_block(const struct component *c);
+
+/* Views the pixels of a feature map as token rows [Y X, C]. */
+static inline struct tensor unet_rows(struct tensor picture) {
+    return tensor_reshape(picture, 2, (int32_t[]){picture.dim[0] * picture.dim[1], picture.dim[2]});
+}
+/* The mid block's output [Y, X, C], in the state's stream. */
+struct tensor unet_middle(const struct unet_settings *s, const struct unet_state *state);
+/* Computes conv_in of the lane's latent and concat channels, plus `residual` (rank 0: none), into skip 0. */
+void unet_conv_in(struct context *x, const struct linear_weights *w, const struct visit_scope *scope,
+                  struct tensor residual);
+/* Computes an embedder of two linear layers: out = w2(silu(w1(in))), row by row. */
+void unet_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
+                const struct linear_weights *w2);
+
 enum { UNET_CONV_AXES = 2 }; /* trailing 1s in the shape of a matrix that files store as a 1x1 convolution */
 
 /* Indices into component.dims. */
@@ -118,12 +189,73 @@ enum unet_dim {
     UP_TYPE = DOWN_TYPE + UNET_LEVELS_MAX,
     CONFIG_LINEAR = UP_TYPE + UNET_LEVELS_MAX,
     CONFIG_ADDITION,
+    UNET_DIMS
 };
 
 enum { N_UNET_DIMENSIONS = 48, N_UNET_SETTINGS = 4 };
 extern const struct dimension unet_dimensions[N_UNET_DIMENSIONS];
 extern const struct setting unet_settings_rows[N_UNET_SETTINGS];
 extern const struct expectation unet_expects[];
+
+/* Initialisers of dimension rows. CHANNELS_OF, LAYERS_OF: level i; CONFIG_LEVELS: the entries of a config.json
+ * array that has one entry per level; UNET_CONFIG: what UNets and their control networks have in common. */
+#define CONFIG_LEVEL(i, place_, key_, ...)                                                                   \
+    { .place = (place_) + (i), .key = key_ "." #i, __VA_ARGS__ }
+#define CONFIG_LEVELS(place, key, ...)                                                                       \
+    CONFIG_LEVEL(0, place, key, __VA_ARGS__), CONFIG_LEVEL(1, place, key, __VA_ARGS__),                      \
+        CONFIG_LEVEL(2, place, key, __VA_ARGS__), CONFIG_LEVEL(3, place, key, __VA_ARGS__)
+#define CHANNELS_OF(i, published)                                                                            \
+    { "unet" #i, published, (i) ? 0 : 8, 8192, .place = CHANNELS + (i) }
+#define LAYERS_OF(i, published)                                                                              \
+    { "unet_layers" #i, published, 0, UNET_LAYERS_MAX, .place = LAYERS + (i) }
+/* Named rows: the sizes of the published Stable Diffusion 1. */
+#define UNET_SIZES                                                                                           \
+    CHANNELS_OF(0, 320), CHANNELS_OF(1, 640), CHANNELS_OF(2, 1280), CHANNELS_OF(3, 1280), LAYERS_OF(0, 1),   \
+        LAYERS_OF(1, 1), LAYERS_OF(2, 1), LAYERS_OF(3, 0),                                                   \
+        {"unet_middle_layers", 1, 0, UNET_LAYERS_MAX, .place = MID_LAYERS},                                  \
+        {"unet_resnets", 2, 1, UNET_RESNETS_MAX, .place = RESNETS},                                          \
+        {"unet_heads", 8, 0, 512, .place = EQUAL_HEADS}, {"unet_groups", 32, 1, 4096, .place = GROUPS},      \
+        {"unet_convolved", UNET_CONV_AXES, 0, UNET_CONV_AXES, .place = CONV_AXES},                           \
+        {"unet_text", 768, 8, 65536, .place = CONTEXT}, {"unet_pooled", 0, 0, 65536, .place = POOLED},       \
+    {                                                                                                        \
+        "unet_numbers", 0, 0, ADD_TIME_IDS_MAX, .place = TIME_IDS                                            \
+    }
+#define UNET_CONFIG                                                                                          \
+    {.place = IN_CHANNELS,                                                                                   \
+     OF_TENSOR(4, 1, "conv_in.weight", "input_blocks.0.0.weight"),                                           \
+     .key = "in_channels"},                                                                                  \
+        {.place = TIME, OF_TENSOR(2, 0, "time_embedding.linear_1.weight", "time_embed.0.weight")},           \
+        {.place = FREQUENCIES, OF_TENSOR(2, 1, "time_embedding.linear_1.weight", "time_embed.0.weight")},    \
+        {.place = RESNETS, .key = "layers_per_block"}, {.place = CONTEXT, .key = "cross_attention_dim"},     \
+        {.place = CONFIG_LINEAR, .key = "use_linear_projection", .form = FORM_BOOL},                         \
+        {.place = CONFIG_ADDITION, .key = "addition_embed_type", .words = unet_addition_types},              \
+        {.place = ADDED, .key = "projection_class_embeddings_input_dim", .form = FORM_NULL_IF_0},            \
+        CONFIG_LEVELS(CHANNELS, "block_out_channels", .form = FORM_ABSENT_IF_0),                             \
+        CONFIG_LEVELS(CONFIG_HEADS, "attention_head_dim", .form = FORM_ABSENT_IF_0),                         \
+        CONFIG_LEVELS(CONFIG_LAYERS, "transformer_layers_per_block", .form = FORM_ABSENT_IF_0),              \
+        CONFIG_LEVELS(DOWN_TYPE, "down_block_types", .words = unet_down_types)
+enum { N_UNET_SIZES = 16, N_UNET_CONFIG = 24 };
+extern const char *const unet_down_types[], *const unet_addition_types[];
+
+/* Settings that UNets and their control networks have in common, of a structure that begins with struct
+ * unet_settings. */
+#define UNET_SETTING(key, field, type_, published, least, most)                                              \
+    { {key}, offsetof(struct unet_settings, field), type_, published, least, most }
+#define UNET_COMMON_SETTINGS                                                                                 \
+    UNET_SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),                                       \
+        UNET_SETTING("norm_eps", norm_eps, SETTING_FLOAT, 1e-5, 1e-12, 1),                                   \
+        UNET_SETTING("addition_time_embed_dim", time_id_columns, SETTING_INT, 256, 2, 8192)
+
+/* Reads the sizes of the down side and the middle, and of other sides that the files have; checks the
+ * configuration's constants and block types. */
+enum status unet_read(struct component *c, const struct config *config, struct error *e);
+/* SHAPE if channels, heads or embedding widths are not supported. reads_text: false: no transformer has
+ * layers. */
+enum status unet_check_dims(const struct component *c, bool reads_text, struct error *e);
+/* Sets the positions of a synthetic component from its dims. */
+void unet_derive_positions(struct component *c);
+/* Sets the dims that only config.json needs. */
+void unet_set_config_dims(struct component *c);
 
 /* Callbacks of family_unet; struct family documents each. */
 enum status unet_refuse(const struct component *c, struct error *e);

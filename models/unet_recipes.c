@@ -81,15 +81,15 @@ static void unet_read_channels(struct component *c, struct error *e) {
 }
 
 /* Reads two dims from the first transformer: the prompt embedding width, and whether projections are 1x1
- * convolutions. */
-static void unet_read_transformer(struct component *c, struct unet_position position, struct error *e) {
+ * convolutions. in: the entry of its first projection. */
+static void unet_read_transformer(struct component *c, struct unet_position position,
+                                  const struct index_entry *in, struct error *e) {
     char name[UNET_NAME_BYTES];
     const char *tail = ".transformer_blocks.0.attn2.to_k.weight";
-    if (c->dims[CONTEXT]) return;
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    if (in) c->dims[CONV_AXES] = in->rank > 2 ? in->rank - 2 : 0;
+    if (c->dims[CONTEXT] || !s->layers[unet_index(s, position)]) return;
     c->dims[CONTEXT] = component_dim(c, unet_name(c, position, true, tail, name), 2, 1, e);
-    const struct index_entry *in =
-        index_find(&c->index, unet_name(c, position, true, ".proj_in.weight", name));
-    c->dims[CONV_AXES] = in && in->rank > 2 ? in->rank - 2 : 0;
 }
 
 static void unet_read_layers(struct component *c, struct error *e) {
@@ -109,8 +109,11 @@ static void unet_read_layers(struct component *c, struct error *e) {
                       "%d layers under '%s'" EXPECTED "at most %d layers",
                       c->index.sources[0].path, layers, name, UNET_LAYERS_MAX);
         }
+        const struct index_entry *in =
+            index_find(&c->index, unet_name(c, position, true, ".proj_in.weight", name));
         s->layers[i] = (unsigned char)layers;
-        if (layers && e->code == OK) unet_read_transformer(c, position, e);
+        s->attends[i] = layers || (in && !second);
+        if (s->attends[i] && e->code == OK) unet_read_transformer(c, position, in, e);
     }
 }
 
@@ -132,7 +135,7 @@ static void unet_read_heads(struct component *c, const struct config *config, st
     }
 }
 
-static enum status unet_read(struct component *c, const struct config *config, struct error *e) {
+static enum status unet_read_positions(struct component *c, const struct config *config, struct error *e) {
     struct unet_settings *s = (struct unet_settings *)c->settings;
     unet_count_levels(c, s);
     if (s->levels < 1 || s->levels > UNET_LEVELS_MAX || s->resnets < 1 || s->resnets > UNET_RESNETS_MAX)
@@ -147,8 +150,6 @@ static enum status unet_read(struct component *c, const struct config *config, s
 
 enum status unet_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
-        {"controlnet_", "a ControlNet, not a complete model"},
-        {"input_hint_block.", "a ControlNet, not a complete model"},
         {"class_embedding.", "a class-conditional UNet"},
         {"label_emb.weight", "a class-conditional UNet"},
         {"encoder_hid_proj", "a UNet for another text encoder (encoder_hid_proj)"},
@@ -214,14 +215,14 @@ static void unet_check_types(const struct component *c, const struct config *con
         int up = s->levels - 1 - i;
         char key[32];
         snprintf(key, sizeof key, "down_block_types.%d", i);
-        config_expect(config, key, s->layers[i * s->resnets] ? "CrossAttnDownBlock2D" : "DownBlock2D", e);
+        config_expect(config, key, s->attends[i * s->resnets] ? "CrossAttnDownBlock2D" : "DownBlock2D", e);
         snprintf(key, sizeof key, "up_block_types.%d", i);
-        config_expect(config, key, s->layers[up * s->resnets] ? "CrossAttnUpBlock2D" : "UpBlock2D", e);
+        config_expect(config, key, s->attends[up * s->resnets] ? "CrossAttnUpBlock2D" : "UpBlock2D", e);
     }
     if (s->mid_resnets == 2) config_expect(config, "mid_block_type", "UNetMidBlock2DCrossAttn", e);
 }
 
-static enum status unet_check_dims(const struct component *c, struct error *e) {
+enum status unet_check_dims(const struct component *c, bool reads_text, struct error *e) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     const int32_t *d = c->dims;
     int bad = 0, blocks = 3;
@@ -231,7 +232,7 @@ static enum status unet_check_dims(const struct component *c, struct error *e) {
             bad = C;
     }
     for (int i = 0; i < unet_n_positions(s); i++) blocks += 5 + 2 * s->layers[i];
-    if (!bad && blocks <= FAMILY_BLOCKS_MAX && d[CONTEXT] && d[FREQUENCIES] % 2 == 0 &&
+    if (!bad && blocks <= FAMILY_BLOCKS_MAX && (d[CONTEXT] || !reads_text) && d[FREQUENCIES] % 2 == 0 &&
         (!d[ADDED] || d[POOLED] > 0) && s->time_id_columns % 2 == 0 && d[TIME] <= DIM_MAX)
         return OK;
     return error_set(
@@ -272,28 +273,34 @@ static enum status unet_check_guidance(const struct component *c, struct error *
                      c->index.sources[0].path, d[GUIDANCE], d[IN_CHANNELS], d[CONTEXT]);
 }
 
-enum status unet_configure(struct component *c, const struct config *config, struct error *e) {
-    enum { SIZES = 6, SIZES_AND_SCORE = 5 };
-    struct unet_settings *s = (struct unet_settings *)c->settings;
+enum status unet_read(struct component *c, const struct config *config, struct error *e) {
     const char *added = component_first_existing(c, "add_embedding.linear_1.weight", "label_emb.0.0.weight");
-    const char *guided =
-        component_first_existing(c, "time_embedding.cond_proj.weight", "time_embed.cond_proj.weight");
     int32_t *d = c->dims;
-    if (unet_read(c, config, e) != OK) return e->code;
+    if (unet_read_positions(c, config, e) != OK) return e->code;
     bool linear = !d[CONV_AXES];
-    if (index_find(&c->index, guided)) d[GUIDANCE] = component_dim(c, guided, 2, 1, e);
     if (index_find(&c->index, added)) d[ADDED] = component_dim(c, added, 2, 1, e);
-    d[TIME_IDS] = !d[ADDED] ? 0 : unet_is_refiner(c) ? SIZES_AND_SCORE : SIZES;
-    d[POOLED] = d[ADDED] - d[TIME_IDS] * s->time_id_columns;
     config_bool(config, "use_linear_projection", &linear, e);
     if (!linear) d[CONV_AXES] = UNET_CONV_AXES;
     unet_check_constants(config, e);
     unet_check_types(c, config, e);
-    if (e->code != OK || unet_check_dims(c, e) != OK || unet_check_inputs(c, e) != OK) return e->code;
+    return e->code;
+}
+
+enum status unet_configure(struct component *c, const struct config *config, struct error *e) {
+    enum { SIZES = 6, SIZES_AND_SCORE = 5 };
+    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    const char *guided =
+        component_first_existing(c, "time_embedding.cond_proj.weight", "time_embed.cond_proj.weight");
+    int32_t *d = c->dims;
+    if (unet_read(c, config, e) != OK) return e->code;
+    if (index_find(&c->index, guided)) d[GUIDANCE] = component_dim(c, guided, 2, 1, e);
+    d[TIME_IDS] = !d[ADDED] ? 0 : unet_is_refiner(c) ? SIZES_AND_SCORE : SIZES;
+    d[POOLED] = d[ADDED] - d[TIME_IDS] * s->time_id_columns;
+    if (e->code != OK || unet_check_dims(c, true, e) != OK || unet_check_inputs(c, e) != OK) return e->code;
     return unet_check_guidance(c, e);
 }
 
-static void unet_derive_positions(struct component *c) {
+void unet_derive_positions(struct component *c) {
     enum { WIDTH = 64 };
     struct unet_settings *s = (struct unet_settings *)c->settings;
     int32_t *d = c->dims;
@@ -311,10 +318,11 @@ static void unet_derive_positions(struct component *c) {
         if (position.side == UNET_MID && !layers) layers = d[MID_LAYERS];
         if (position.side == UNET_MID && position.resnet) layers = 0;
         s->layers[i] = (unsigned char)layers;
+        s->attends[i] = layers > 0;
     }
 }
 
-static void unet_set_config_dims(struct component *c) {
+void unet_set_config_dims(struct component *c) {
     enum { PLAIN_TYPE = 1, ATTENTION_TYPE };
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int32_t *d = c->dims;
@@ -324,74 +332,32 @@ static void unet_set_config_dims(struct component *c) {
         if (!layers) written = i + 1 == s->levels && mid ? mid : 1;
         d[CONFIG_HEADS + i] = s->heads[i];
         d[CONFIG_LAYERS + i] = written;
-        d[DOWN_TYPE + i] = d[UP_TYPE + s->levels - 1 - i] = layers ? ATTENTION_TYPE : PLAIN_TYPE;
+        d[DOWN_TYPE + i] = d[UP_TYPE + s->levels - 1 - i] =
+            s->attends[i * s->resnets] ? ATTENTION_TYPE : PLAIN_TYPE;
     }
     d[CONFIG_LINEAR] = !d[CONV_AXES];
     d[CONFIG_ADDITION] = d[ADDED] > 0;
 }
 
-static const char *const unet_down_types[] = {NULL, "DownBlock2D", "CrossAttnDownBlock2D"};
+const char *const unet_down_types[] = {NULL, "DownBlock2D", "CrossAttnDownBlock2D"};
 static const char *const unet_up_types[] = {NULL, "UpBlock2D", "CrossAttnUpBlock2D"};
-static const char *const unet_addition_types[] = {NULL, "text_time"};
-
-/* Dimension table row for entry i of a config.json array that has one entry per UNet level. */
-#define CONFIG_LEVEL(i, place_, key_, ...)                                                                   \
-    { .place = (place_) + (i), .key = key_ "." #i, __VA_ARGS__ }
-#define CONFIG_LEVELS(place, key, ...)                                                                       \
-    CONFIG_LEVEL(0, place, key, __VA_ARGS__), CONFIG_LEVEL(1, place, key, __VA_ARGS__),                      \
-        CONFIG_LEVEL(2, place, key, __VA_ARGS__), CONFIG_LEVEL(3, place, key, __VA_ARGS__)
-#define CHANNELS_OF(i, published)                                                                            \
-    { "unet" #i, published, (i) ? 0 : 8, 8192, .place = CHANNELS + (i) }
-#define LAYERS_OF(i, published)                                                                              \
-    { "unet_layers" #i, published, 0, UNET_LAYERS_MAX, .place = LAYERS + (i) }
+const char *const unet_addition_types[] = {NULL, "text_time"};
 
 /* Sizes of the published Stable Diffusion 1, 0.86 B parameters. */
 const struct dimension unet_dimensions[N_UNET_DIMENSIONS] = {
-    CHANNELS_OF(0, 320),
-    CHANNELS_OF(1, 640),
-    CHANNELS_OF(2, 1280),
-    CHANNELS_OF(3, 1280),
-    LAYERS_OF(0, 1),
-    LAYERS_OF(1, 1),
-    LAYERS_OF(2, 1),
-    LAYERS_OF(3, 0),
-    {"unet_middle_layers", 1, 0, UNET_LAYERS_MAX, .place = MID_LAYERS},
-    {"unet_resnets", 2, 1, UNET_RESNETS_MAX, .place = RESNETS},
-    {"unet_heads", 8, 0, 512, .place = EQUAL_HEADS},
-    {"unet_groups", 32, 1, 4096, .place = GROUPS},
-    {"unet_convolved", UNET_CONV_AXES, 0, UNET_CONV_AXES, .place = CONV_AXES},
-    {"unet_text", 768, 8, 65536, .place = CONTEXT},
-    {"unet_pooled", 0, 0, 65536, .place = POOLED},
-    {"unet_numbers", 0, 0, ADD_TIME_IDS_MAX, .place = TIME_IDS},
+    UNET_SIZES,
     {"unet_fill", 0, 0, 1, .place = INPAINTS},
     {"latent_channels", 4, 1, 1024, .place = LATENT, OF_TENSOR(4, 0, "conv_out.weight", "out.2.weight"),
      .key = "out_channels"},
     {"unet_guidance", 0, 0, 4096, .place = GUIDANCE},
     {.place = GUIDANCE, .key = "time_cond_proj_dim", .form = FORM_NULL_IF_0},
-    {.place = IN_CHANNELS,
-     OF_TENSOR(4, 1, "conv_in.weight", "input_blocks.0.0.weight"),
-     .key = "in_channels"},
-    {.place = TIME, OF_TENSOR(2, 0, "time_embedding.linear_1.weight", "time_embed.0.weight")},
-    {.place = FREQUENCIES, OF_TENSOR(2, 1, "time_embedding.linear_1.weight", "time_embed.0.weight")},
-    {.place = RESNETS, .key = "layers_per_block"},
-    {.place = CONTEXT, .key = "cross_attention_dim"},
-    {.place = CONFIG_LINEAR, .key = "use_linear_projection", .form = FORM_BOOL},
-    {.place = CONFIG_ADDITION, .key = "addition_embed_type", .words = unet_addition_types},
-    {.place = ADDED, .key = "projection_class_embeddings_input_dim", .form = FORM_NULL_IF_0},
-    CONFIG_LEVELS(CHANNELS, "block_out_channels", .form = FORM_ABSENT_IF_0),
-    CONFIG_LEVELS(CONFIG_HEADS, "attention_head_dim", .form = FORM_ABSENT_IF_0),
-    CONFIG_LEVELS(CONFIG_LAYERS, "transformer_layers_per_block", .form = FORM_ABSENT_IF_0),
-    CONFIG_LEVELS(DOWN_TYPE, "down_block_types", .words = unet_down_types),
+    UNET_CONFIG,
     CONFIG_LEVELS(UP_TYPE, "up_block_types", .words = unet_up_types),
 };
 
-#define SETTING(key, field, type_, published, least, most)                                                   \
-    { {key}, offsetof(struct unet_settings, field), type_, published, least, most }
 const struct setting unet_settings_rows[N_UNET_SETTINGS] = {
-    SETTING("norm_num_groups", groups, SETTING_INT, 32, 1, 4096),
-    SETTING("norm_eps", norm_eps, SETTING_FLOAT, 1e-5, 1e-12, 1),
-    SETTING("addition_time_embed_dim", time_id_columns, SETTING_INT, 256, 2, 8192),
-    SETTING("sample_size", side, SETTING_INT, 64, 1, UNET_SIDE_MAX),
+    UNET_COMMON_SETTINGS,
+    UNET_SETTING("sample_size", side, SETTING_INT, 64, 1, UNET_SIDE_MAX),
 };
 
 void unet_derive_dims(struct component *c) {

@@ -34,7 +34,7 @@ struct scan {
 };
 
 void requantised_destroy(struct requantised *r) {
-    for (int i = 0; i < SLOTS_MAX; i++) {
+    for (int i = 0; i < MODEL_COMPONENTS; i++) {
         if (!r->component[i].family) continue;
         struct sys *sys = r->component[i].sys;
         component_destroy(&r->component[i]);
@@ -51,10 +51,12 @@ enum status requantised_prepare(struct requantised *r, const struct sluice_model
     r->choice = choice;
     const struct weight_type wanted = {choice.int8 ? DTYPE_I8_ROT256 : choice.type, choice.int8};
     if (wanted.type == N_DTYPES) return OK;
-    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++) {
+    for (int i = 0; i < MODEL_COMPONENTS && e->code == OK; i++) {
         const struct family *family = model->component[i].family;
         if (!family || family_decodes(family) || family->kind == FAMILY_ENCODER) continue;
-        if (choice.int8 && family->kind != FAMILY_DENOISER) continue;
+        if (family->kind == FAMILY_UPSCALER) continue;
+        bool of_denoiser = family->kind == FAMILY_DENOISER || family->kind == FAMILY_CONTROL;
+        if (choice.int8 && !of_denoiser) continue;
         component_requantise(&model->component[i], wanted, &r->row_scales[i], &r->component[i], e);
     }
     if (e->code != OK) requantised_destroy(r);
@@ -68,7 +70,7 @@ const struct component *requantised_component(const struct requantised *r, const
 
 uint64_t requantised_bytes(const struct requantised *r, int readers) {
     uint64_t bytes = 0;
-    for (int i = 0; r && i < SLOTS_MAX; i++)
+    for (int i = 0; r && i < MODEL_COMPONENTS; i++)
         if (r->component[i].family)
             bytes += component_layout_bytes(&r->component[i]) +
                      (uint64_t)r->row_scales[i].n * sizeof *r->row_scales[i].scale;

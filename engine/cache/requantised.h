@@ -20,11 +20,11 @@ static inline bool conversion_equals(struct conversion_choice a, struct conversi
 }
 
 struct requantised {
-    bool made, scaled[SLOTS_MAX];
+    bool made, scaled[MODEL_COMPONENTS];
     struct conversion_choice choice;
-    struct row_scales row_scales[SLOTS_MAX];
+    struct row_scales row_scales[MODEL_COMPONENTS];
     /* Components with converted weights; family NULL: slot not converted. */
-    struct component component[SLOTS_MAX];
+    struct component component[MODEL_COMPONENTS];
 };
 
 /* Finds the conversion for --type and --precision (NULL: absent). Fails with USAGE for an unknown type; the

@@ -246,12 +246,12 @@ enum status session_adapters_prepare(struct session_adapters *a, const struct ad
 
 const struct component *session_adapters_component(const struct session_adapters *a,
                                                    const struct adapter_base *base, int slot) {
-    if (a && a->component[slot]) return a->component[slot];
+    if (a && slot < SLOTS_MAX && a->component[slot]) return a->component[slot];
     return requantised_component(base->requantised, base->model, slot);
 }
 
 void session_adapters_copy_scales(struct session_adapters *a, const struct adapter_base *base, int slot) {
-    if (a->component[slot])
+    if (slot < SLOTS_MAX && a->component[slot])
         component_adapt_scales(requantised_component(base->requantised, base->model, slot),
                                a->component[slot]);
 }

@@ -174,7 +174,7 @@ struct job_prompts {
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct prompt_cache_hits hits;
     /* [GATHERED_MAX] embedding rows that the request reads, as blocks; or NULL. */
-    struct block *gathered[SLOTS_MAX];
+    struct block *gathered[MODEL_COMPONENTS];
 };
 
 /* One evaluation of the denoiser, for every image of the batch. */

@@ -110,6 +110,78 @@ static void connect_denoise(const struct job *job, const struct layout *l, int s
     }
 }
 
+/* Range of evaluations that lie both in the lane's range and in [first, end). n: number of the stage's
+ * evaluations. */
+static void limit_evaluations(struct lane *lane, int first, int end, int n) {
+    int own = lane->evaluations.first, own_end = own + lane->evaluations.n;
+    if (lane->evaluations.n && own > first) first = own;
+    if (lane->evaluations.n && own_end < end) end = own_end;
+    lane->evaluations.first = first;
+    lane->evaluations.n = first == 0 && end == n ? 0 : first < end ? end - first : -1;
+}
+
+/* Writes the range of calls of a span in which control i runs, counted from the span's first call: those of
+ * steps i of n with i/n >= start and (i+1)/n <= end, as diffusers' controlnet_keep. */
+static void find_window(const struct job *job, int i, const struct job_span *span, int *first, int *end) {
+    const struct job_control *control = &job->controls[i];
+    const struct denoiser_call *calls = job->schedule.calls + span->first_call;
+    double steps = job->schedule.grid.n;
+    *first = *end = 0;
+    for (int k = 0; k < span->n_calls; k++) {
+        int step = calls[k].step;
+        if (step / steps < control->start || (step + 1) / steps > control->end) continue;
+        if (!*end) *first = k;
+        *end = k + 1;
+    }
+}
+
+/* True if controls i and k are inputs of one computation: a network that reads all its images at once. */
+static bool control_joins(const struct job *job, int i, int k) {
+    const struct job_control *a = &job->controls[i], *b = &job->controls[k];
+    return a->component == b->component && a->component >= 0 && a->start == b->start && a->end == b->end &&
+           job->model->component[a->component].family->control.combines_images;
+}
+
+/* Index of the first control that is an input of the same computation as control i. */
+static int first_joined(const struct job *job, int i) {
+    int first = 0;
+    while (first < i && !control_joins(job, i, first)) first++;
+    return first;
+}
+
+/* Connects the lanes of the control network that computes control `first`. */
+static void connect_control(const struct job *job, const struct layout *l, int s, int first,
+                            const struct lane *denoisers, struct lane *lanes) {
+    const struct stage *stage = &l->stages[s];
+    const struct job_span *span = &job->schedule.spans[l->span[s]];
+    const struct family_control *family =
+        &job->model->component[job->controls[first].component].family->control;
+    int first_call, end_call, groups = stage->n_groups;
+    find_window(job, first, span, &first_call, &end_call);
+    for (int i = 0; i < groups * stage->n_lanes; i++) {
+        int branch = i % stage->n_lanes / l->images_per_group;
+        /* Lanes of branch 0, the conditional prompt, come first. */
+        int shared = family->conditional_only ? branch * l->images_per_group : 0;
+        lanes[i] = denoisers[i - shared];
+        lanes[i].evaluations.first = denoisers[i].evaluations.first;
+        lanes[i].evaluations.n = denoisers[i].evaluations.n;
+        lanes[i].denoiser = &denoisers[i];
+        lanes[i].residuals_of = shared;
+        lanes[i].keeps_prefix = false;
+        lanes[i].skip_layers = NULL;
+        lanes[i].n_skip_layers = 0;
+        lanes[i].guess_mode = job->request.guess_mode;
+        for (int k = first; k < job->n_controls; k++)
+            if (k == first || control_joins(job, first, k))
+                lanes[i].control[lanes[i].n_controls++] =
+                    (struct lane_control){l->control_input[k], (float)job->controls[k].strength,
+                                          job->controls[k].mode};
+        bool unguided = job->request.guess_mode && branch;
+        limit_evaluations(&lanes[i], first_call * groups, unguided ? 0 : end_call * groups,
+                          stage->evaluations);
+    }
+}
+
 static void connect_decode(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     (void)s;
     for (int i = 0; i < job->latents.batch; i++)
@@ -305,6 +377,11 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
         int32_t rows = (video[1] + columns - 1) / columns;
         l->preview = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){rows * size->Y, columns * size->X, 3}, ok);
     }
+    for (int i = 0, rank; i < job->n_controls; i++) {
+        int32_t dim[4];
+        if ((rank = job_control_shape(job, i, dim)))
+            l->control_input[i] = arena_tensor(arena, DTYPE_F32, rank, dim, ok);
+    }
     make_pictures(job, l, arena, ok);
 }
 
@@ -315,6 +392,27 @@ void layout_split_alpha(const struct layout *layout) {
     for (int64_t i = 0; i < pixels; i++, from += RGBA, rgb += 3) {
         alpha[i] = from[3];
         memmove(rgb, from, 3);
+    }
+}
+
+/* Index of the first control network of the stage with the same component as network k. */
+static int first_of_component(const struct stage *stage, int k) {
+    int first = 0;
+    while (stage->control[first].component != stage->control[k].component) first++;
+    return first;
+}
+
+/* Adds the control networks to a denoiser's stage: one for each control, or for several that the network
+ * reads at once. Their blocks follow the denoiser's. */
+static void add_controls(const struct job *job, struct stage *stage) {
+    for (int i = 0; i < job->n_controls; i++) {
+        if (job->controls[i].component < 0 || first_joined(job, i) < i) continue;
+        int k = stage->n_controls++;
+        struct stage_control *control = &stage->control[k];
+        control->component = job_component(job, job->controls[i].component);
+        int same = first_of_component(stage, k);
+        control->first_block = same < k ? stage->control[same].first_block : stage->n_model_blocks;
+        if (same == k) stage->n_model_blocks += control->component->n_blocks;
     }
 }
 
@@ -336,7 +434,14 @@ static struct stage *add_stage(const struct job *job, struct layout *l, const st
                                                : device_default_precision(job->device);
     stage->evaluations = evaluations;
     stage->n_model_blocks = c->n_blocks;
-    stage->n_blocks = c->n_blocks + component_gathered_blocks(c, n_lanes);
+    if (kind->denoises) add_controls(job, stage);
+    stage->n_blocks = stage->n_model_blocks + component_gathered_blocks(c, n_lanes);
+    for (int k = 0; k < stage->n_controls; k++) {
+        struct stage_control *control = &stage->control[k];
+        int same = first_of_component(stage, k);
+        control->first_rows = same < k ? stage->control[same].first_rows : stage->n_blocks;
+        if (same == k) stage->n_blocks += control->component->n_tables;
+    }
     stage->hoists = kind == &stage_hoist;
     if (kind->denoises)
         stage->timesteps = job->schedule.timestep_inputs + job->schedule.spans[span].first_call;
@@ -374,13 +479,33 @@ static void list_stages(const struct job *job, struct layout *l) {
             ->n_chunks = job->latents.n_chunks;
 }
 
+/* Lists the blocks of stage s: those of the component, of control networks, and of gathered rows. */
+static void list_blocks(const struct job *job, const struct layout *l, int s, const struct block **list) {
+    const struct stage *stage = &l->stages[s];
+    const struct component *c = stage->component;
+    for (int i = 0; i < c->n_blocks; i++) list[i] = &c->blocks[i];
+    int n_rows = component_gathered_blocks(c, stage->n_lanes);
+    for (int i = 0; i < n_rows; i++)
+        list[stage->n_model_blocks + i] = &job->prompts.gathered[l->slot[s]][i];
+    for (int i = 0, k = 0; k < stage->n_controls; i++) {
+        int slot = job->controls[i].component;
+        if (slot < 0 || first_joined(job, i) < i) continue;
+        const struct stage_control *control = &stage->control[k++];
+        const struct component *network = control->component;
+        for (int b = 0; b < network->n_blocks; b++) list[control->first_block + b] = &network->blocks[b];
+        for (int t = 0; t < network->n_tables; t++)
+            list[control->first_rows + t] = &job->prompts.gathered[slot][t];
+    }
+}
+
 /* Fills in each stage's blocks and connects its lanes. A hoist stage shares the lanes and blocks of the
  * denoise stage after it until split_hoisted. */
 static enum status fill_stages(const struct job *job, struct layout *l, struct error *e) {
-    size_t n_blocks = 0, n_lanes = 0;
+    size_t n_blocks = 0, n_lanes = 0, a_lane;
     for (int s = 0; s < l->n_stages; s++) {
         n_blocks += (size_t)l->stages[s].n_blocks;
-        n_lanes += (size_t)(l->stages[s].n_lanes * l->stages[s].n_groups);
+        a_lane = 1 + (size_t)l->stages[s].n_controls;
+        n_lanes += a_lane * (size_t)(l->stages[s].n_lanes * l->stages[s].n_groups);
         if (l->stages[s].n_blocks > PLAN_BLOCKS_MAX)
             return error_set(e, UNSUPPORTED, "the model has too many blocks: %d", l->stages[s].n_blocks);
     }
@@ -393,13 +518,17 @@ static enum status fill_stages(const struct job *job, struct layout *l, struct e
         struct stage *stage = &l->stages[s];
         stage->blocks = list;
         stage->lanes = lanes;
-        for (int i = 0; i < stage->n_model_blocks; i++) list[i] = &stage->component->blocks[i];
-        for (int i = stage->n_model_blocks; i < stage->n_blocks; i++)
-            list[i] = &job->prompts.gathered[l->slot[s]][i - stage->n_model_blocks];
+        list_blocks(job, l, s, list);
+        struct lane *networks = lanes + stage->n_lanes * stage->n_groups;
+        for (int k = 0; k < stage->n_controls; k++, networks += stage->n_lanes * stage->n_groups)
+            stage->control[k].lanes = networks;
         if (stage->hoists) continue;
         list += stage->n_blocks;
-        lanes += stage->n_lanes * stage->n_groups;
+        lanes = networks;
         l->kind[s]->connect(job, l, s, stage->lanes);
+        for (int i = 0, k = 0; k < stage->n_controls; i++)
+            if (job->controls[i].component >= 0 && first_joined(job, i) == i)
+                connect_control(job, l, s, i, stage->lanes, stage->control[k++].lanes);
     }
     return OK;
 }
@@ -455,8 +584,7 @@ static enum status list_visits(struct layout *l, struct error *e) {
         struct stage *stage = &l->stages[s];
         int first = l->visits.n_visits;
         if (stage->hoists) continue;
-        component_visits(stage->component, s, stage->lanes, stage->n_lanes, stage->evaluations, &l->visits,
-                         e);
+        stage_visits(stage, s, &l->visits, e);
         if (e->code != OK) return e->code;
         s && l->stages[s - 1].hoists ? split_hoisted(l, &l->stages[s - 1], first)
                                      : drop_unvisited(l, stage, first);

@@ -18,8 +18,9 @@
 static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     const struct job *preview = job->preview_job, *second = job->second_pass;
     uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0;
-    for (int slot = 0; slot < SLOTS_MAX; slot++) {
-        for (int i = 0; i < PROMPTS_MAX; i++) tokens += (uint64_t)job->prompts.tokens[slot][i].n_ids;
+    for (int slot = 0; slot < MODEL_COMPONENTS; slot++) {
+        for (int i = 0; i < PROMPTS_MAX && slot < SLOTS_MAX; i++)
+            tokens += (uint64_t)job->prompts.tokens[slot][i].n_ids;
         for (int i = 0; i < GATHERED_MAX && job->prompts.gathered[slot]; i++)
             rows += sizeof(struct block) +
                     (uint64_t)job->prompts.gathered[slot][i].n_segments * sizeof(struct packed_segment);
@@ -166,6 +167,14 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
     return limit_pins(job, need, e);
 }
 
+/* Bytes of a component's weights that compute rows of timesteps. */
+static uint64_t hoisted_bytes(const struct component *c) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < c->n_blocks; i++)
+        if (block_hoists(c->blocks[i].kind)) bytes += c->blocks[i].bytes;
+    return bytes;
+}
+
 /* Bit set of spans (job->schedule.spans, those of a second pass from bit DENOISER_SPANS_MAX on) to hoist: a
  * span is hoisted if its precomputed timestep rows take less memory than the weights that compute them. The
  * bit set depends on the request only. */
@@ -175,11 +184,16 @@ static unsigned choose_hoisted(const struct job *job, struct error *e) {
     layout_open(job, (struct layout_choice){.groups = 1}, NULL, &plain, e);
     if (e->code == OK) layout_open(job, (struct layout_choice){.groups = 1, .hoisted = ~0u}, NULL, &all, e);
     for (int s = 0; s + 1 < all.n_stages && e->code == OK && !job->model->no_hoist; s++) {
-        uint64_t without = 0, with = 0, weights = 0, pictures;
+        uint64_t without = 0, with = 0, weights, pictures;
         const struct component *c = all.stages[s].component;
         if (!all.stages[s].hoists) continue;
-        for (int i = 0; i < c->n_blocks; i++)
-            if (block_hoists(c->blocks[i].kind)) weights += c->blocks[i].bytes;
+        weights = hoisted_bytes(c);
+        for (int k = 0; k < all.stages[s].n_controls; k++) {
+            bool counted = false;
+            for (int i = 0; i < k; i++)
+                counted |= all.stages[s].control[i].component == all.stages[s].control[k].component;
+            if (!counted) weights += hoisted_bytes(all.stages[s].control[k].component);
+        }
         executor_state_bytes(job->sys, &plain.stages[s + 1], &without, &pictures, e);
         executor_state_bytes(job->sys, &all.stages[s + 1], &with, &pictures, e);
         int bit = all.span[s] + (s < all.second_stage ? 0 : DENOISER_SPANS_MAX);

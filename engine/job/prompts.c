@@ -261,7 +261,8 @@ void prompts_store(const struct job *job, int slot, int prompt, struct error *e)
  * other components one block per table. */
 static enum status gather_rows(struct job *job, int slot, struct error *e) {
     const struct component *c = &job->model->component[slot];
-    int n_lanes = c->family->kind == FAMILY_TEXT ? job->prompts.hits.n_misses[slot] : 1;
+    bool text = c->family->kind == FAMILY_TEXT;
+    int n_lanes = text ? job->prompts.hits.n_misses[slot] : 1;
     struct lane lane = {
         .latent = tensor_make(NULL, DTYPE_F32, 4,
                               (int32_t[]){job->latents.C, job->latents.F, job->latents.Y, job->latents.X})};
@@ -270,10 +271,12 @@ static enum status gather_rows(struct job *job, int slot, struct error *e) {
     if (!rows) return e->code;
     for (int table = 0; table < c->n_tables; table++)
         for (int i = 0; i < n_lanes && e->code == OK; i++) {
-            int prompt = job->prompts.hits.misses[slot][i];
-            lane.tokens = job->prompts.tokens[slot][prompt].ids;
-            lane.n_tokens = job->prompts.tokens[slot][prompt].n_ids;
-            prompts_list_vision_spans(job, slot, prompt, lane.vision_spans);
+            int prompt = text ? job->prompts.hits.misses[slot][i] : 0;
+            if (text) {
+                lane.tokens = job->prompts.tokens[slot][prompt].ids;
+                lane.n_tokens = job->prompts.tokens[slot][prompt].n_ids;
+                prompts_list_vision_spans(job, slot, prompt, lane.vision_spans);
+            }
             component_gather_rows(c, table, &lane, &rows[table * n_lanes + i], e);
         }
     return e->code;
@@ -282,7 +285,7 @@ static enum status gather_rows(struct job *job, int slot, struct error *e) {
 enum status prompts_encode(struct job *job, struct error *e) {
     /* A second pass reads the first pass's embeddings. */
     if (!job->context.first_pass && encode_all(job, e) == OK) find_hits(job);
-    for (int i = 0; i < SLOTS_MAX && e->code == OK; i++)
+    for (int i = 0; i < MODEL_COMPONENTS && e->code == OK; i++)
         if (job->model->component[i].n_tables) gather_rows(job, i, e);
     return e->code;
 }
@@ -290,10 +293,12 @@ enum status prompts_encode(struct job *job, struct error *e) {
 void prompts_close(struct job *job) {
     struct sys *sys = job->sys;
     for (int i = 0; i < PROMPTS_MAX; i++) lora_tags_destroy(sys, &job->prompts.tags[i]);
-    for (int i = 0; i < SLOTS_MAX; i++) {
+    for (int i = 0; i < MODEL_COMPONENTS; i++) {
         for (int k = 0; k < GATHERED_MAX && job->prompts.gathered[i]; k++)
             block_destroy(sys, &job->prompts.gathered[i][k]);
         sys->release(sys, job->prompts.gathered[i]);
+    }
+    for (int i = 0; i < SLOTS_MAX; i++) {
         for (int k = 0; k < PROMPTS_MAX; k++) {
             prompt_destroy(sys, &job->prompts.tokens[i][k]);
             index_destroy(&job->prompts.hits.file[i][k]);

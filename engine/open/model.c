@@ -133,7 +133,7 @@ const struct component *model_decoder(const struct sluice_model *m) {
 
 void model_close(struct sluice_model *m) {
     if (!m) return;
-    for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&m->component[i]);
+    for (int i = 0; i < MODEL_COMPONENTS; i++) component_destroy(&m->component[i]);
     for (int i = 0; i < SLOTS_MAX; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
     /* copy of the system interface, because *m contains the original and is freed through it */

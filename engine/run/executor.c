@@ -12,7 +12,9 @@
 struct stage_memory {
     struct arena state, scratch, workspace;
     struct arena pictures; /* arena of full-frame buffers; empty if these are part of the state */
-    void *lane_states;     /* state structures, one per lane; inherited if the previous stage hoists */
+    /* State structures: one per lane of the component and of each control network; inherited if the previous
+     * stage hoists. */
+    void *lane_states;
     void *weights;         /* structure with pointers to the current block's weights, filled by block_point */
 };
 
@@ -67,11 +69,29 @@ static enum status stage_memory_take(const struct run *run, const struct stage_n
     return there ? OK : error_set(e, MEMORY, "no memory for the activations of stage '%s'", plan->name);
 }
 
+/* Bytes of a lane's state structure in memory->lane_states. */
+static size_t lane_state_bytes(const struct component *c) {
+    return align_up(c->family->state.bytes, _Alignof(max_align_t));
+}
+
+/* Declares the state of a component's lanes, whose state structures begin at `at`. Lane i of every group has
+ * the same structure; a lane without residuals of its own has that of the lane that computes them. Returns
+ * the end of the structures. */
+static char *declare_lanes(const struct stage *stage, const struct component *c, struct lane *lanes, char *at,
+                           struct stage_memory *memory, bool *ok) {
+    size_t bytes = lane_state_bytes(c);
+    for (int i = 0; i < stage->n_lanes * stage->n_groups; i++)
+        lanes[i].state = at + (size_t)(i % stage->n_lanes - lanes[i].residuals_of) * bytes;
+    c->family->state.declare(c, lanes, stage->n_lanes, &memory->state,
+                             memory->pictures.bytes ? &memory->pictures : &memory->state, ok);
+    return at + (size_t)stage->n_lanes * bytes;
+}
+
 /* Allocates the host structures of lanes and weights, and declares the lane state. For real and dry runs. */
 static enum status stage_memory_open(struct sys *sys, struct stage *stage, struct stage_memory *memory,
                                      struct error *e) {
-    const struct family *family = stage->component->family;
-    size_t largest = 1, lane_bytes = family->state.bytes;
+    size_t largest = 1, lane_bytes = lane_state_bytes(stage->component);
+    for (int k = 0; k < stage->n_controls; k++) lane_bytes += lane_state_bytes(stage->control[k].component);
     for (int i = 0; i < stage->n_blocks; i++) {
         size_t bytes = block_weights_bytes(stage->blocks[i]);
         if (bytes > largest) largest = bytes;
@@ -80,11 +100,10 @@ static enum status stage_memory_open(struct sys *sys, struct stage *stage, struc
     if (!memory->weights || memory->lane_states) return e->code;
     memory->lane_states = sys_new(sys, (size_t)stage->n_lanes, lane_bytes, "the lane states of a stage", e);
     if (!memory->lane_states) return e->code;
-    struct arena *pictures = memory->pictures.bytes ? &memory->pictures : &memory->state;
     bool ok = true;
-    for (int i = 0; i < stage->n_lanes * stage->n_groups; i++)
-        stage->lanes[i].state = (char *)memory->lane_states + (size_t)(i % stage->n_lanes) * lane_bytes;
-    family->state.declare(stage->component, stage->lanes, stage->n_lanes, &memory->state, pictures, &ok);
+    char *at = declare_lanes(stage, stage->component, stage->lanes, memory->lane_states, memory, &ok);
+    for (int k = 0; k < stage->n_controls; k++)
+        at = declare_lanes(stage, stage->control[k].component, stage->control[k].lanes, at, memory, &ok);
     return ok ? OK : error_set(e, INTERNAL, "the state of stage '%s' is larger than planned", stage->name);
 }
 
@@ -112,22 +131,35 @@ static void stage_memory_leave(const struct run *run, struct stage_memory *memor
     *memory = inherited;
 }
 
+/* The component that a visit belongs to: the stage's, or a control network. */
+static const struct component *component_of(const struct stage *stage, const struct visit *visit) {
+    return visit->control ? stage->control[visit->control - 1].component : stage->component;
+}
+
+/* The component's lanes of the visit's group. */
+static const struct lane *lanes_of(const struct stage *stage, const struct visit *visit) {
+    const struct lane *lanes = visit->control ? stage->control[visit->control - 1].lanes : stage->lanes;
+    return visit->evaluation < 0 ? lanes : lanes + visit->evaluation % stage->n_groups * stage->n_lanes;
+}
+
 /* Runs one visit: the block's forward for each lane of the group. In a dry run `place`, the block's address,
  * is empty. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
                              struct packed_place place, void *weights) {
     const struct block *block = stage->blocks[visit->block];
     int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation, timestep = evaluation / stage->n_groups;
-    const struct lane *lanes = stage->lanes + evaluation % stage->n_groups * stage->n_lanes;
+    const struct component *c = component_of(stage, visit);
+    const struct lane *lanes = lanes_of(stage, visit);
     block_point(block, place, weights);
     x->precision = block_precision(block->kind, stage->precision, x->device);
     for (int i = visit->first_lane; i < visit->first_lane + visit->n_lanes; i++) {
         struct visit_scope scope = {
-            .settings = stage->component->settings,
-            .latent_format = &stage->component->latent_format,
+            .settings = c->settings,
+            .latent_format = &c->latent_format,
             .lane = &lanes[i],
             .number = block->number,
             .chunk = stage->n_chunks ? evaluation % stage->n_chunks : 0,
+            .pass = visit->pass,
             .first = visit->evaluation <= 0,
             .first_of_prompt = lane_first_of_prompt(lanes, i) == i,
             .timestep = timestep,
@@ -159,7 +191,10 @@ static bool same_size(const struct tensor *a, const struct tensor *b) {
 static bool lanes_alike(const struct lane *a, const struct lane *b) {
     bool same = a->prompt == b->prompt && a->n_tokens == b->n_tokens && a->keeps_prefix == b->keeps_prefix &&
                 a->pooled_row == b->pooled_row && a->n_clean_frames == b->n_clean_frames &&
-                a->hoisted == b->hoisted && a->tiled == b->tiled && a->padding == b->padding;
+                a->hoisted == b->hoisted && a->tiled == b->tiled && a->padding == b->padding &&
+                a->n_controls == b->n_controls && !a->residuals_of == !b->residuals_of;
+    for (int i = 0; i < a->n_controls && same; i++)
+        same = same_size(&a->control[i].input, &b->control[i].input);
     for (int i = 0; i < LANE_REFERENCES_MAX; i++)
         same = same && same_size(&a->reference[i], &b->reference[i]);
     return same && same_size(&a->text, &b->text) && same_size(&a->pooled, &b->pooled) &&
@@ -172,10 +207,13 @@ static bool lanes_alike(const struct lane *a, const struct lane *b) {
  * shapes, and neither is evaluation 0 with kept prefixes, which alone computes the prefixes. */
 static bool evaluations_alike(const struct stage *stage, int a, int b) {
     if (stage->lanes->keeps_prefix && (!a || !b)) return false;
-    const struct lane *of_a = stage->lanes + a % stage->n_groups * stage->n_lanes;
-    const struct lane *of_b = stage->lanes + b % stage->n_groups * stage->n_lanes;
-    for (int i = 0; i < stage->n_lanes; i++)
-        if (!lanes_alike(&of_a[i], &of_b[i])) return false;
+    int of_a = a % stage->n_groups * stage->n_lanes, of_b = b % stage->n_groups * stage->n_lanes;
+    for (int i = 0; i < stage->n_lanes; i++) {
+        if (!lanes_alike(&stage->lanes[of_a + i], &stage->lanes[of_b + i])) return false;
+        for (int k = 0; k < stage->n_controls; k++)
+            if (!lanes_alike(&stage->control[k].lanes[of_a + i], &stage->control[k].lanes[of_b + i]))
+                return false;
+    }
     return true;
 }
 
@@ -187,8 +225,8 @@ struct phase {
     int n_measured; /* evaluations whose visits were measured or skipped so far, the current one included */
 };
 
-/* Two ranges of evaluations (guidance, skip-layer guidance) and the first step make at most 8 phases. */
-enum { PHASES_MAX = 8 };
+/* Ranges of evaluations (guidance, skip-layer guidance, each control network) and the first step. */
+enum { PHASES_MAX = 2 * (2 + CONTROLS_MAX) + 4 };
 struct phases {
     int n;
     struct phase phase[PHASES_MAX];
@@ -198,8 +236,12 @@ struct phases {
 static bool phase_holds(const struct stage *stage, int a, int b) {
     bool keeps = stage->lanes->keeps_prefix;
     if (keeps && (a < stage->n_groups) != (b < stage->n_groups)) return false;
-    for (int i = 0; i < stage->n_lanes; i++)
+    for (int i = 0; i < stage->n_lanes; i++) {
         if (lane_is_of(&stage->lanes[i], a) != lane_is_of(&stage->lanes[i], b)) return false;
+        for (int k = 0; k < stage->n_controls; k++)
+            if (lane_is_of(&stage->control[k].lanes[i], a) != lane_is_of(&stage->control[k].lanes[i], b))
+                return false;
+    }
     return true;
 }
 
@@ -235,14 +277,13 @@ struct measured {
 /* Measures one visit in a dry run; of several lanes with the same shapes only one is run. */
 static enum status measure_visit(struct context *x, struct dry *dry, const struct stage *stage,
                                  const struct visit *visit, void *weights, struct measured *m) {
-    int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation;
-    const struct lane *lanes = stage->lanes + evaluation % stage->n_groups * stage->n_lanes;
+    const struct lane *lanes = lanes_of(stage, visit);
     struct visit one = *visit;
     *m = (struct measured){0};
     for (int left = visit->n_lanes, n; left; left -= n, one.first_lane += n) {
         const struct lane *first = lanes + one.first_lane;
         /* The first lane of each prompt is measured separately, because it computes the prefix. */
-        bool computes_prefix = stage->component->family->lanes.prefix &&
+        bool computes_prefix = component_of(stage, visit)->family->lanes.prefix &&
                                lane_first_of_prompt(lanes, one.first_lane) == one.first_lane;
         for (n = 1; n < left && !computes_prefix && lanes_alike(first, first + n);) n++;
         one.n_lanes = 1;
@@ -261,6 +302,16 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
+/* True if a streamed block is loaded for visit i. Consecutive visits of a block in an evaluation share one
+ * load. */
+static bool is_loaded(const struct run *run, int i) {
+    const struct visit *visits = run->visits->visits, *v = &visits[i];
+    const struct block *const *blocks = run->stages[v->stage].blocks;
+    for (i--; i >= 0 && visits[i].stage == v->stage && visits[i].evaluation == v->evaluation; i--)
+        if (blocks[visits[i].block]->bytes) return visits[i].block != v->block;
+    return true;
+}
+
 /* Measures the visits of a stage by a dry run and adds them to the stage's struct stage_need. Evaluations
  * with equal shapes are measured once.
  */
@@ -271,6 +322,7 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
      * all if the lanes' pictures differ in size. n_alike: number of these that the current measurement
      * covers; 0: an earlier measurement covers them. */
     int unlike = stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1), n_alike = 1, evaluation = -1;
+    int loads[PLAN_BLOCKS_MAX] = {0}; /* in all evaluations */
     struct phases phases;
     if (list_phases(stage, &phases, x->error) != OK) return x->error->code;
     for (int i = 1; i < stage->n_lanes; i++)
@@ -282,6 +334,7 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         bool once = visit->evaluation < 0;
         struct phase single = {.n = 1}, *phase = once ? &single : phase_of(stage, &phases, visit->evaluation);
         if (!once) need->block_repeats[visit->block] = true;
+        if (!once && is_loaded(run, i)) loads[visit->block]++;
         bool begins = visit->evaluation != evaluation;
         evaluation = visit->evaluation;
         if (begins && !once) phase->n_measured++;
@@ -307,6 +360,9 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         need->flops += m.flops * n_alike * phase->n / of;
         need->adapter_flops += m.adapter_flops * n_alike * phase->n / of;
     }
+    for (int i = 0; i < stage->n_blocks; i++)
+        if (need->block_repeats[i])
+            need->block_extra_loads[i] = (float)loads[i] / (float)stage->evaluations - 1;
     return x->error->code;
 }
 

@@ -18,8 +18,9 @@
 struct stage_control {
     const struct component *component;
     struct lane *lanes; /* one for each lane of the stage, in the same order */
-    int first_block;    /* index of the component's first block in the stage's blocks, before hoisted blocks
-                           are moved to their own stage */
+    /* Indices in the stage's blocks of the component's first block and of its first block of gathered rows,
+     * before hoisted blocks are moved to their own stage. */
+    int first_block, first_rows;
 };
 
 /* A stage of a run: its component, blocks, lanes and evaluations. */

@@ -182,7 +182,11 @@ struct family_state {
      * a dry run) and fills the structures at lanes[i].state, zeroed by the caller. *ok becomes false if an
      * arena is full. `pictures` is the arena of full-frame buffers. If the plan does not keep these buffers
      * in host memory, `pictures` is the state arena. Not called for a stage that inherits the state of a
-     * hoisting stage. */
+     * hoisting stage.
+     *
+     * Control networks are declared after the denoiser, so lane.denoiser->state is complete. Only lanes with
+     * lane_computes get state. lane.state of a lane with residuals_of points to the structure of the lane that
+     * computes; the structure of other lanes that do not compute stays zero and is never read. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
 };
@@ -192,7 +196,7 @@ struct family_lanes {
     /* Rejects lanes that the weights do not support. NULL: all lanes are supported. */
     enum status (*check)(const struct component *c, const struct lane *lanes, int n_lanes, struct error *e);
     /* Builds a visit list that the blocks' update rates cannot describe. Mostly NULL: see
-     * component_visits. */
+     * stage_visits. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
     /* For video VAEs: splits latent_frames frames into chunks, one per evaluation. Returns their number, and
@@ -226,6 +230,7 @@ struct control_visit {
     /* The visit adds a computed residual to the denoiser's state: it runs for every lane of the denoiser, also
      * for lanes with lane.residuals_of. */
     bool adds;
+    int pass; /* becomes visit_scope.pass, for blocks with several visits in an evaluation */
 };
 
 enum { CONTROL_VISITS_MAX = 1024 };
@@ -242,7 +247,8 @@ struct family_control {
     /* SHAPE or UNSUPPORTED if the network does not fit this denoiser. */
     enum status (*check)(const struct component *c, const struct component *denoiser, struct error *e);
     /* Writes the network's visits in one evaluation, ordered by `after`. Returns their number, at most
-     * CONTROL_VISITS_MAX. */
+     * CONTROL_VISITS_MAX. Lists all UPDATE_PER_EVALUATION blocks; blocks of the timestep precede the first
+     * visit. A block may have several visits. */
     int (*visits)(const struct component *c, const struct component *denoiser, struct control_visit *visits);
 };
 

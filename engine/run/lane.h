@@ -73,8 +73,9 @@ struct lane {
     /* Skip-layer guidance: numbers of the blocks that this lane skips. */
     const int *skip_layers;
     int n_skip_layers;
-    /* Range of evaluations in which the lane is computed; n = 0: all. Each lane's range lies within the range
-     * of the lane before it, so the lanes of an evaluation are the first lanes of the stage. */
+    /* Range of evaluations in which the lane is computed; n = 0: all; n = -1: none (control networks). Each
+     * lane's range lies within the range of the lane before it, so the lanes of an evaluation are the first
+     * lanes of the stage. */
     struct {
         int first, n;
     } evaluations;
@@ -113,6 +114,12 @@ static inline bool lane_is_of(const struct lane *lane, int evaluation) {
     return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
 }
 
+/* False for a lane of a control network that has nothing to compute: a lane that is never run, or that uses
+ * the residuals of another lane. */
+static inline bool lane_computes(const struct lane *lane) {
+    return lane->evaluations.n >= 0 && !lane->residuals_of;
+}
+
 /* Index of the first lane that has the same prompt as lane i. */
 static inline int lane_first_of_prompt(const struct lane *lanes, int i) {
     int first = 0;
@@ -148,6 +155,7 @@ struct visit_scope {
     const struct lane *lane;
     int number;           /* number of the block: the %d in its tensor names */
     int chunk;            /* index of the chunk of video frames, in a VAE's stage */
+    int pass;             /* which visit of the block in the evaluation: see control_visit.pass */
     bool first;           /* the visit belongs to the stage's first evaluation or precedes it */
     bool first_of_prompt; /* the lane is its prompt's first one, which computes the prefix */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if

@@ -252,7 +252,7 @@ void plan_evaluate(const struct run_need *need, struct plan *plan) {
         stage->streamed_bytes_per_evaluation = 0;
         for (int i = 0; i < n->n_blocks; i++)
             if (!plan_is_resident(stage, i) && (n->block_repeats[i] || n->hoists))
-                stage->streamed_bytes_per_evaluation += n->block_bytes[i];
+                stage->streamed_bytes_per_evaluation += stage_streamed_bytes(n, i);
         if (!need->separate) stage->staging_bytes = 0;
         if (!need->separate || !n->picture_bytes)
             stage->pictures_on_host = 0;

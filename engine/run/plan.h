@@ -65,7 +65,11 @@ struct stage_need {
     bool hoists;       /* hoist stage: computes values that all evaluations of the next stage read */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that is adapter bytes */
-    bool block_repeats[PLAN_BLOCKS_MAX]; /* true: the block is visited in every evaluation; false: once */
+    bool block_repeats[PLAN_BLOCKS_MAX]; /* true: the block is visited in evaluations; false: once before */
+    /* Mean number of loads of a streamed block in an evaluation, minus 1. Not 0 for blocks of control
+     * networks: below 0 if the network runs in some evaluations only, above 0 for blocks that are visited in
+     * several places. */
+    float block_extra_loads[PLAN_BLOCKS_MAX];
     /* True: model weights, which may stay for the next run; false: gathered rows. */
     bool block_keepable[PLAN_BLOCKS_MAX];
     /* Seconds that a load takes beyond reading block_bytes: type conversion, another size in the file. */
@@ -188,6 +192,13 @@ static inline void plan_set_pooled(struct plan_stage *stage, int block, bool poo
 
 static inline void plan_set_resident(struct plan_stage *stage, int block, bool resident) {
     blocks_set(stage->resident, block, resident);
+}
+
+/* Mean bytes that are loaded in an evaluation for a block that is not resident. */
+static inline uint64_t stage_streamed_bytes(const struct stage_need *need, int block) {
+    uint64_t bytes = need->block_bytes[block];
+    float extra = need->block_extra_loads[block];
+    return extra == 0 ? bytes : (uint64_t)((double)bytes * (1 + (double)extra));
 }
 
 static inline uint64_t plan_pages(uint64_t bytes) {

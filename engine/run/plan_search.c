@@ -66,6 +66,7 @@ struct search {
     uint64_t eligible[SET], eligible_bytes;
     int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
+    double most_loads; /* largest number of loads of a block in an evaluation, at least 1 */
     double tie;       /* factor within which times count as equal */
     double best;      /* seconds of the fastest plan, found by the first pass */
     bool choosing;    /* second pass: choose the cheapest plan within `tie` of the best */
@@ -95,8 +96,9 @@ static double score(const struct search *s, const struct plan_stage *stage) {
     double bus = 0, disk = 0, least = (double)plan_least_ring(s->need, stage);
     for (int i = 0; i < s->need->n_blocks; i++) {
         if (!s->need->block_repeats[i] || plan_is_resident(stage, i)) continue;
-        bus += (double)s->need->block_bytes[i];
-        if (s->run->separate && !plan_is_pooled(stage, i)) disk += (double)s->need->block_bytes[i];
+        double bytes = (double)stage_streamed_bytes(s->need, i);
+        bus += bytes;
+        if (s->run->separate && !plan_is_pooled(stage, i)) disk += bytes;
     }
     double narrow = least > 0 ? 2 - (double)stage->ring_bytes / least : 0;
     return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0)) + s->picture_traffic;
@@ -350,7 +352,8 @@ static void try_residents(struct search *s, const uint64_t *set) {
     least_ring = plan_least_ring(s->need, &stage);
     if (stage.resident_bytes + least_ring > s->device_bytes) return;
     for (int i = 0; i < s->n_eligible; i++)
-        if (!blocks_has(set, s->eligible_place[i])) streamed += s->need->block_bytes[s->eligible_place[i]];
+        if (!blocks_has(set, s->eligible_place[i]))
+            streamed += stage_streamed_bytes(s->need, s->eligible_place[i]);
     stage.streamed_bytes_per_evaluation = streamed;
     if (s->choosing) {
         /* Skips these residents if no ring makes them cheaper than the chosen plan. Without known rates, sets
@@ -362,10 +365,11 @@ static void try_residents(struct search *s, const uint64_t *set) {
         if (compare(&least, &s->cost) >= (s->timed ? 0 : 1)) return;
     }
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
-    if (s->timed && s->run->separate && streamed > s->host_bytes) {
+    double pooled = (double)s->host_bytes * s->most_loads;
+    if (s->timed && s->run->separate && (double)streamed > pooled) {
         /* Blocks that exceed host memory are read from the disk in every evaluation, whatever the pool holds.
          */
-        double again = (double)(streamed - s->host_bytes) / s->run->rates.disk;
+        double again = ((double)streamed - pooled) / s->run->rates.disk;
         const struct block_stream *c = s->block_stream;
         if (too_slow(s, c->start.busy[BOUND_DISK] + (c->evaluations - 1) * again)) return;
     }
@@ -389,11 +393,11 @@ static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uin
         return;
     }
     int place = s->eligible_place[i - 1];
-    uint64_t more = s->need->block_bytes[place];
+    uint64_t more = s->need->block_bytes[place], streamed = stage_streamed_bytes(s->need, place);
     blocks_toggle(stage->resident, place);
-    stage->streamed_bytes_per_evaluation += more;
+    stage->streamed_bytes_per_evaluation += streamed;
     if (!cannot_improve(s, stage)) try_sets_from(s, stage, i - 1, bytes);
-    stage->streamed_bytes_per_evaluation -= more;
+    stage->streamed_bytes_per_evaluation -= streamed;
     blocks_toggle(stage->resident, place);
     if (plan_pages(bytes + more) <= s->device_bytes) try_sets_from(s, stage, i - 1, bytes + more);
 }
@@ -490,11 +494,14 @@ static void search_begin(struct search *s, const struct run_need *run, int stage
     s->need = need;
     s->block_stream = block_stream;
     s->stage = stage;
+    s->most_loads = 1;
     block_stream_make(need, &run->rates, run->separate, pictures_on_host, block_stream);
     for (int i = 0; i < need->n_blocks; i++) {
         compute += need->block_seconds[i];
         if (pictures_on_host) s->picture_traffic += (double)need->block_picture_bytes[i];
         blocks_set(s->all, i, true);
+        if (1 + (double)need->block_extra_loads[i] > s->most_loads)
+            s->most_loads = 1 + (double)need->block_extra_loads[i];
         bool eligible = need->block_repeats[i] && need->block_keepable[i] && need->evaluations > 1;
         if (!eligible || !need->block_bytes[i]) continue;
         blocks_set(s->eligible, i, true);

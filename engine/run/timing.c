@@ -227,16 +227,17 @@ void block_stream_make(const struct stage_need *need, const struct rates *rates,
         for (int i = 0; i < need->n_blocks; i++) {
             if (need->block_repeats[i] != repeats) continue;
             int to = block_stream->n++;
+            double loads = 1 + (double)need->block_extra_loads[i];
             block_stream->n_once += !repeats;
             block_stream->place[to] = i;
             block_stream->bytes[to] = need->block_bytes[i];
             block_stream->compute[to] = need->block_seconds[i];
             if (pictures_on_host)
                 block_stream->compute[to] += transfer_seconds(need->block_picture_bytes[i], rates->h2d);
-            block_stream->bus[to] = separate ? transfer_seconds(need->block_bytes[i], rates->h2d) : 0;
-            block_stream->host[to] = transfer_seconds(need->block_bytes[i], rates->host_copy);
+            block_stream->bus[to] = separate ? loads * transfer_seconds(need->block_bytes[i], rates->h2d) : 0;
+            block_stream->host[to] = loads * transfer_seconds(need->block_bytes[i], rates->host_copy);
             block_stream->disk[to] =
-                transfer_seconds(need->block_bytes[i], rates->disk) + need->block_fill_seconds[i];
+                loads * (transfer_seconds(need->block_bytes[i], rates->disk) + need->block_fill_seconds[i]);
         }
     const struct plan_stage endless = {.ring_bytes = UINT64_MAX / 2, .staging_bytes = UINT64_MAX / 2};
     struct simulation s;

@@ -5,11 +5,14 @@
 
 #include "engine/run/family.h"
 
+struct stage;
+
 struct visit {
     int stage, block; /* block: index in the stage's list of blocks */
     int control;      /* 0: lanes of the stage's component; k: lanes of control network k - 1 (stage.control) */
     int first_lane, n_lanes;
     int evaluation;       /* index of the evaluation; -1: the visit runs once, before the first evaluation */
+    int pass;             /* control_visit.pass */
     int n_hoisted;        /* with evaluation -1: number of hoisted timesteps (see block_hoists) */
     bool ends_evaluation; /* last visit of the evaluation: the hook evaluation_ended is called after it */
 };
@@ -24,11 +27,16 @@ struct visit_list {
 enum status visit_add(struct visit_list *list, struct visit visit, struct error *e);
 void visit_list_destroy(struct visit_list *list);
 
-/* Appends the visits of a stage; visits before the first evaluation come first. visit.block indexes
- * c->blocks, followed by the blocks of gathered embedding rows: table t for lane i at c->n_blocks + t *
- * n_lanes + i in a text encoder, else table t at c->n_blocks + t. */
-enum status component_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                             int evaluations, struct visit_list *list, struct error *e);
+/* Appends the visits of a stage; visits before the first evaluation come first. visit.block indexes the
+ * stage's blocks: blocks of the component, of the control networks (stage_control.first_block), then of
+ * gathered embedding rows. Rows of table t for lane i of a text encoder are at n_model_blocks + t * n_lanes +
+ * i; rows of table t of another component at n_model_blocks + t, of a control network at first_rows + t.
+ *
+ * Control networks: blocks that depend on the prompt alone, and hoisted blocks, follow the component's blocks
+ * of that kind. In an evaluation, the visits are where family_control.visits puts them; the network's other
+ * blocks (rows of embedding tables, of the timestep if not hoisted) precede its first visit. If two networks
+ * are the same component, the visits of a block are adjacent, so the block is loaded once. */
+enum status stage_visits(const struct stage *stage, int i_stage, struct visit_list *list, struct error *e);
 /* Number of blocks of gathered embedding rows in a stage with n_lanes lanes. */
 int component_gathered_blocks(const struct component *c, int n_lanes);
 /* Makes a block of the embedding-table rows that a lane needs. The caller destroys the block, also on

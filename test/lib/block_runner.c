@@ -139,11 +139,20 @@ void runner_read_table(struct block_runner *b, int table) {
     block_destroy(&golden_state.sys, &rows);
 }
 
+void runner_list_visits(struct block_runner *b, struct visit_list *list) {
+    const struct stage stage = {.component = b->component,
+                                .n_model_blocks = b->component->n_blocks,
+                                .lanes = &b->lane,
+                                .n_lanes = 1,
+                                .evaluations = 1};
+    stage_visits(&stage, 0, list, &b->error);
+}
+
 /* Runs the blocks of the current chunk of frames. */
 static void run_visits(struct block_runner *b) {
     struct visit_list list = {.sys = &golden_state.sys};
     int n_blocks = b->component->n_blocks;
-    component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
+    runner_list_visits(b, &list);
     for (int i = 0; i < list.n_visits; i++) {
         int block = list.visits[i].block;
         if (!list.visits[i].n_lanes) continue; /* the lane skips this block (skip-layer guidance) */

@@ -49,6 +49,9 @@ void runner_put(struct tensor to, struct tensor from);
 /* Reads the rows of embedding table number `table` that the lane uses, such as those of its token ids. */
 void runner_read_table(struct block_runner *b, int table);
 
+/* Lists the visits of the lane in one evaluation. */
+void runner_list_visits(struct block_runner *b, struct visit_list *list);
+
 /* Runs all blocks of one denoiser evaluation, in the family's order. Decodes all chunks of a video if
  * `frames` is set. */
 void runner_run_all(struct block_runner *b);

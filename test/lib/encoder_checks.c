@@ -37,7 +37,7 @@ static int count_visits(const struct block_test *t, int skip, bool pools) {
     char name[64];
     snprintf(name, sizeof name, "file 0 skip %d%s", skip, pools ? " pooled" : "");
     struct block_runner *b = block_test_open(t, name);
-    component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
+    runner_list_visits(b, &list);
     assert_ok(&b->error);
     int n = list.n_visits;
     visit_list_destroy(&list);

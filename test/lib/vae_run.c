@@ -32,7 +32,7 @@ void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *
                               .n_groups = 1,
                               .n_chunks = n_chunks,
                               .evaluations = n_lanes * (n_chunks ? n_chunks : 1)};
-    component_visits(c, 0, lanes, n_lanes, r->stage.evaluations, &r->visits, &r->error);
+    stage_visits(&r->stage, 0, &r->visits, &r->error);
     r->run = (struct run){sys, device, &r->stage, 1, &r->visits, &hooks, 1, NULL, false};
     r->need.separate = device->memory;
     executor_measure(&r->run, true, &r->need, &r->error);
