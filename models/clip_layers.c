@@ -24,6 +24,9 @@ struct clip_scratch clip_layer_scratch(struct context *x, const struct clip_laye
 
 void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
                 struct tensor rows, const struct clip_scratch *b) {
+    static const enum activation gelu[] = {[CLIP_GELU_QUICK] = ACTIVATION_GELU_QUICK,
+                                           [CLIP_GELU_ERF] = ACTIVATION_GELU_ERF,
+                                           [CLIP_GELU_TANH] = ACTIVATION_GELU_TANH};
     struct attention_options heads = {.queries = s->heads,
                                       .keys = s->heads,
                                       .scale = 1 / sqrtf((float)(rows.dim[1] / s->heads)),
@@ -36,7 +39,6 @@ void clip_layer(struct context *x, const struct clip_layer_weights *w, const str
     op_linear(x, rows, b->q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = rows});
     clip_norm(x, b->n, rows, &w->norm2, s->norm_eps);
     op_linear(x, b->up, b->n, w->up.weight,
-              (struct epilogue){.bias = w->up.bias,
-                                .activation = s->gelu ? ACTIVATION_GELU_ERF : ACTIVATION_GELU_QUICK});
+              (struct epilogue){.bias = w->up.bias, .activation = gelu[s->gelu]});
     op_linear(x, rows, b->up, w->down.weight, (struct epilogue){.bias = w->down.bias, .residual = rows});
 }

@@ -11,8 +11,8 @@
 /* Indices into component.dims of both CLIP encoders. An encoder's own indices begin at CLIP_DIMS. */
 enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_DIMS };
 
-/* Activation functions that hidden_act in config.json selects: quick_gelu, gelu. */
-enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
+/* Activation functions that hidden_act in config.json selects: quick_gelu, gelu, gelu_pytorch_tanh. */
+enum { CLIP_GELU_QUICK, CLIP_GELU_ERF, CLIP_GELU_TANH };
 
 /* Weights of a layer. Names: transformers', clip.cpp's (models/convert_hf_to_gguf.py, where ffn_down is the
  * first MLP layer), the WAN authors', and OpenCLIP's. FUSED: name prefix of the tensors that hold q, k and v.

@@ -144,14 +144,25 @@ static const struct hf_source flux_depth_files[] = {
  * of schnell, Canny and Depth, and the guidance of Kontext, Canny and Depth (model cards) and the shifts
  * (published scheduler_config.json). */
 /* clang-format off */
+/* Redux: rows of images behind T5's rows. Any pipeline of Flux.1 takes them, as in diffusers
+ * (FluxPriorReduxPipeline returns prompt_embeds). */
+enum { REDUX_SLOT = 7 };
+#define REDUX                                                                                                \
+    {.family = &family_siglip, .flag = "--clip_vision", .shares_file_with = "--redux", .optional = true,     \
+     .extra = true, .folder = "image_encoder",                                                               \
+     .prefixes = NAMES({"", "vision_model.", NULL})},                                                        \
+    {.family = &family_redux, .flag = "--redux", .optional = true, .extra = true,                            \
+     .folder = "image_embedder", .prefixes = NAMES({"", NULL}), .reads = "--clip_vision"}
 #define FLUX(t5_tokens, ...)                                                                                 \
     .slot = {TEXT_CLIP_L(0),                                                                                 \
              {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                           \
               .prefixes = NAMES(T5XXL_PREFIXES),                                                             \
               TEXT_T5("_2", t5_tokens)},                                                                     \
-             DENOISER(family_flux, __VA_ARGS__), VAE_KL},                                                    \
-    .text = {.condition = {{.slot = 1, .what = CONDITION_TOKENS}, {.slot = 0, .what = CONDITION_POOLED}},    \
-             .n_conditions = 2},                                                                             \
+             DENOISER(family_flux, __VA_ARGS__), VAE_KL, REDUX},                                             \
+    .text = {.condition = {{.slot = 1, .what = CONDITION_TOKENS},                                            \
+                           {.slot = 0, .what = CONDITION_POOLED},                                            \
+                           {.slot = REDUX_SLOT, .what = CONDITION_TOKENS, .of_redux = true}},                \
+             .n_conditions = 3},                                                                             \
     .images.samples_posterior = true,                                                                        \
     .denoising = {.span = {{2, INFINITY}}, .guide = guidance_cfg,                                            \
                   .sampling = {.prediction = &prediction_flow, .schedule = &schedule_flow,                   \

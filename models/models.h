@@ -30,10 +30,10 @@
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
-    FAMILY(flux_control) FAMILY(flux_control_xlabs)                                                          \
+    FAMILY(zimage_control) FAMILY(flux_control) FAMILY(flux_control_xlabs)                                   \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
     FAMILY(qwen3vl) FAMILY(qwen3vl_vision)                                                                   \
-    FAMILY(clip) FAMILY(clip_vision) FAMILY(t5) FAMILY(umt5)                                                 \
+    FAMILY(clip) FAMILY(clip_vision) FAMILY(siglip) FAMILY(redux) FAMILY(t5) FAMILY(umt5)                    \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
     FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder)                                                            \
@@ -105,6 +105,9 @@ struct slot {
     /* The model may lack this component. Without a vision encoder, requests that need it fail. The output of
      * an absent text encoder is zeros (model_condition_columns); one text encoder must be present. */
     bool optional;
+    /* The component is no part of a model: only its flag loads it, never content or a folder of -m. Always
+     * true for tiny decoders. */
+    bool extra;
     const char *display_name; /* readable name, such as "CLIP-L text encoder"; NULL: family.display_name */
     const char *folder;       /* subfolder of the component in a Hugging Face folder */
     /* Usual name of the weight file ("taef1"), which selects the slot if weights for other slots have the
@@ -120,8 +123,8 @@ struct slot {
      * word ends at every character that is no letter or digit. NULL-terminated. */
     const char *name_words[3];
     struct text_recipe text; /* how a text encoder's prompt becomes tokens */
-    /* Flag of an earlier slot whose text encoder writes this text encoder's second input, lane.source; NULL:
-     * none. */
+    /* Flag of an earlier slot whose text encoder writes this text encoder's second input, lane.source; or of
+     * a vision encoder whose output is this component's input. NULL: none. */
     const char *reads;
     const char *class; /* class name in model_index.json of a vision encoder with its own folder */
     /* Dimensions whose published value in this slot differs from the family's. */
@@ -188,6 +191,9 @@ struct condition {
     bool concat_columns;
     bool zero_padded; /* zero-pad the (concatenated) features to the denoiser's width */
     int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
+    /* The rows of request.redux_images, embedded by a vision component (slot.reads) and added up: only in the
+     * positive prompt, and absent without such images. request.redux_strength scales the whole prompt. */
+    bool of_redux;
     /* Key in model_index.json of a list that must equal the layers of `hidden`; NULL: none. */
     const char *layers_key;
 };
@@ -385,7 +391,8 @@ PUBLISHED_RECIPES(DECLARE_RECIPE)
 
 extern const struct recipe *const recipes[]; /* NULL-terminated */
 
-/* Index of the recipe's first slot with a family of this kind; SLOTS_MAX: none. */
+/* Index of the recipe's first slot with a family of this kind, without slots that are slot.extra; SLOTS_MAX:
+ * none. */
 int recipe_slot(const struct recipe *recipe, enum family_kind kind);
 /* Family of the recipe's first slot with a family of this kind; NULL: none. */
 const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind);
@@ -401,9 +408,11 @@ int slot_dimension(const struct slot *slot, const struct dimension *d);
 
 /* Returns slot number i, counted over the slots of all recipes in order; NULL after the last. */
 const struct slot *models_slot(int i);
-/* True for the slot of a tiny decoder, which is no part of a model and loaded by its flag only. */
+/* True for the slots of components that are no part of a model and loaded by their flag only: tiny decoders
+ * and slot.extra. */
 bool slot_is_extra(const struct slot *slot);
-/* Finds the first recipe with a tiny decoder of this family name; sets *slot. Returns NULL if none. */
+/* Finds the first recipe with a slot that is extra and has the family of this name; sets *slot. Returns NULL
+ * if none. */
 const struct recipe *models_find_extra(const char *name, int *slot);
 /* True if the slot accepts this family under this tensor name prefix. Does not call slot.matches. */
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
@@ -414,7 +423,10 @@ bool slot_fits_family(const struct slot *slot, const struct family *family);
  * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
-/* Index of the text encoder that writes this slot's lane.source (slot.reads); SLOTS_MAX: none. */
+/* Index of the component that embeds request.redux_images (condition.of_redux); the vision encoder in front
+ * of it is its source slot. SLOTS_MAX: none. */
+int recipe_redux_slot(const struct recipe *recipe);
+/* Index of the text or vision encoder that writes this slot's lane.source (slot.reads); SLOTS_MAX: none. */
 int recipe_source_slot(const struct recipe *recipe, int slot);
 /* Index of the text encoder whose lane.source is the output of this slot; SLOTS_MAX: none. */
 int recipe_reader_slot(const struct recipe *recipe, int slot);

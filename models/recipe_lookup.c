@@ -7,7 +7,7 @@
 
 int recipe_slot(const struct recipe *recipe, enum family_kind kind) {
     for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++)
-        if (recipe->slot[i].family->kind == kind) return i;
+        if (recipe->slot[i].family->kind == kind && !recipe->slot[i].extra) return i;
     return SLOTS_MAX;
 }
 
@@ -43,6 +43,12 @@ const struct hf_source *recipe_source(const struct recipe *recipe, int i) {
         for (const struct hf_source *s = recipe->published.sources[list]; s && s->repository; s++)
             if (!i--) return s;
     return NULL;
+}
+
+int recipe_redux_slot(const struct recipe *recipe) {
+    for (int i = 0; i < recipe->text.n_conditions; i++)
+        if (recipe->text.condition[i].of_redux) return recipe->text.condition[i].slot;
+    return SLOTS_MAX;
 }
 
 int recipe_source_slot(const struct recipe *recipe, int slot) {
@@ -85,7 +91,7 @@ const struct slot *models_slot(int i) {
 }
 
 bool slot_is_extra(const struct slot *slot) {
-    return slot->family->kind == FAMILY_TINY_DECODER;
+    return slot->extra || slot->family->kind == FAMILY_TINY_DECODER;
 }
 
 const struct recipe *models_find_extra(const char *name, int *slot) {

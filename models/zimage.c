@@ -8,50 +8,22 @@
  * captions count from 1 through their padding, the image starts after the padded caption, image padding is at
  * (0, 0, 0). Source: diffusers 0.42, models/transformers/transformer_z_image.py; checkpoint names of the
  * authors: loaders/single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
+#include "models/zimage.h"
+
 #include "kernels/ops.h"
-#include "models/models.h"
 #include "models/row_chunk.h"
 #include "models/slots.h"
 
 #include <math.h>
 
-enum {
-    DIM,
-    CAPTION,
-    PATCH,
-    ADALN_DIM,
-    TIME_HIDDEN,
-    FREQUENCIES,
-    FOUR_DIM,
-    FEED_FORWARD,
-    HEAD,
-    HEADS,
-    AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
-    LATENT = AXES + 3,
-    LAYERS,
-    REFINERS,
-    ONE
-};
+enum { PAD_TO = 32 }; /* image and caption tokens are padded to multiples of PAD_TO */
 
-enum { PAD_TO = 32, PATCH_SIDE = 2 }; /* image and caption tokens are padded to multiples of PAD_TO */
-
-static const struct patches zimage_patches = {.side = PATCH_SIDE, .order = PATCH_CHANNELS_LAST};
+static const struct patches zimage_patches = {.side = ZIMAGE_PATCH_SIDE, .order = PATCH_CHANNELS_LAST};
 
 struct zimage_settings {
     double rope_theta;
     int axis_dim[3];
     float norm_eps, time_scale;
-};
-
-struct zimage_state {
-    struct tensor tokens;  /* hidden states of all tokens, with padding: [image + caption rows, DIM] */
-    struct tensor rope;    /* rope's cosine and sine: [image + caption rows, HEAD/2, 2] */
-    struct tensor caption; /* refined caption tokens: [caption rows, DIM]; shared by the lanes of a prompt */
-    int32_t image_rows;    /* number of image token rows, with padding */
-    /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
-    struct tensor time;                              /* [rows, ADALN_DIM] */
-    struct tensor noise_modulation, main_modulation; /* [blocks, rows, FOUR_DIM] */
-    struct tensor final_scale;                       /* [rows, DIM] */
 };
 
 /* clang-format off */
@@ -75,24 +47,10 @@ struct embedder_weights { EMBEDDER(FIELD_, ) };
 WEIGHT_TABLE(zimage_embedder_table, EMBEDDER, embedder_weights, "", "");
 
 /* Context refiner, noise refiner and main layers differ only in the name prefix. */
-#define LAYER(X, S)                                                                                          \
-    X##VECTOR(S, norm1, DIM, "attention_norm1")                                                              \
-    X##MATRIX(S, q, DIM, DIM, "attention.to_q", "attention.qkv[0/3]")                                        \
-    X##MATRIX(S, k, DIM, DIM, "attention.to_k", "attention.qkv[1/3]")                                        \
-    X##MATRIX(S, v, DIM, DIM, "attention.to_v", "attention.qkv[2/3]")                                        \
-    X##VECTOR(S, q_norm, HEAD, "attention.norm_q", "attention.q_norm")                                       \
-    X##VECTOR(S, k_norm, HEAD, "attention.norm_k", "attention.k_norm")                                       \
-    X##MATRIX(S, out, DIM, DIM, "attention.to_out.0", "attention.out")                                       \
-    X##VECTOR(S, norm2, DIM, "attention_norm2")                                                              \
-    X##VECTOR(S, ffn_norm1, DIM, "ffn_norm1")                                                                \
-    X##MATRIX(S, w1, FEED_FORWARD, DIM, "feed_forward.w1")                                                   \
-    X##MATRIX(S, w3, FEED_FORWARD, DIM, "feed_forward.w3")                                                   \
-    X##MATRIX(S, w2, DIM, FEED_FORWARD, "feed_forward.w2")                                                   \
-    X##VECTOR(S, ffn_norm2, DIM, "ffn_norm2")
-struct layer_weights { LAYER(FIELD_, ) };
-WEIGHT_TABLE(zimage_context_table, LAYER, layer_weights, "context_refiner.%d.", "context_refiner.%d.");
-WEIGHT_TABLE(zimage_noise_table, LAYER, layer_weights, "noise_refiner.%d.", "noise_refiner.%d.");
-WEIGHT_TABLE(zimage_layer_table, LAYER, layer_weights, "layers.%d.", "layers.%d.");
+#define LAYER(X, S) ZIMAGE_LAYER(X, S, )
+WEIGHT_TABLE(zimage_context_table, LAYER, zimage_layer_weights, "context_refiner.%d.", "context_refiner.%d.");
+WEIGHT_TABLE(zimage_noise_table, LAYER, zimage_layer_weights, "noise_refiner.%d.", "noise_refiner.%d.");
+WEIGHT_TABLE(zimage_layer_table, LAYER, zimage_layer_weights, "layers.%d.", "layers.%d.");
 /* clang-format on */
 
 LINEAR_TABLE(zimage_noise_modulation_table, FOUR_DIM, ADALN_DIM, "noise_refiner.%d.adaLN_modulation.0");
@@ -105,11 +63,19 @@ static int32_t zimage_padded(int32_t rows) {
     return (rows + PAD_TO - 1) / PAD_TO * PAD_TO;
 }
 
-static struct tensor zimage_image_rows(struct tensor all, const struct zimage_state *state) {
+int32_t zimage_image_row_count(const struct lane *lane) {
+    return zimage_padded(lane->latent.dim[2] / ZIMAGE_PATCH_SIDE * (lane->latent.dim[3] / ZIMAGE_PATCH_SIDE));
+}
+
+int32_t zimage_caption_row_count(const struct lane *lane) {
+    return zimage_padded(lane->text.dim[0]);
+}
+
+struct tensor zimage_image_rows(struct tensor all, const struct zimage_state *state) {
     return tensor_slice(all, 0, state->image_rows);
 }
 
-static struct tensor zimage_caption_rows(struct tensor all, const struct zimage_state *state) {
+struct tensor zimage_caption_rows(struct tensor all, const struct zimage_state *state) {
     return tensor_slice(all, state->image_rows, all.dim[0] - state->image_rows);
 }
 
@@ -121,7 +87,8 @@ static void zimage_pad_rows(struct context *x, struct tensor rows, int32_t n, st
 static void zimage_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
-    int32_t Y = scope->lane->latent.dim[2] / PATCH_SIDE, X = scope->lane->latent.dim[3] / PATCH_SIDE;
+    int32_t Y = scope->lane->latent.dim[2] / ZIMAGE_PATCH_SIDE,
+            X = scope->lane->latent.dim[3] / ZIMAGE_PATCH_SIDE;
     int32_t caption = state->caption.dim[0];
     struct rope_options rope = {
         .theta = settings->rope_theta,
@@ -166,41 +133,47 @@ static void zimage_forward_time(struct context *x, const void *weights, const st
     op_linear_few(x, scope_rows(state->time, scope), h, w->out.weight, w->out.bias, ACTIVATION_SILU);
 }
 
-static void zimage_modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
-                            const struct visit_scope *scope, enum activation activation) {
-    const struct zimage_state *state = scope->lane->state;
+void zimage_modulate(struct context *x, const struct linear_weights *w, struct tensor rows,
+                     const struct zimage_state *state, const struct visit_scope *scope,
+                     enum activation activation) {
     op_linear_few(x, rows, scope_rows(state->time, scope), w->weight, w->bias, activation);
 }
 
 static void zimage_forward_noise_modulation(struct context *x, const void *weights,
                                             const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    zimage_modulate(x, weights, scope_rows_of_block(state->noise_modulation, scope), scope, ACTIVATION_NONE);
+    zimage_modulate(x, weights, scope_rows_of_block(state->noise_modulation, scope), state, scope,
+                    ACTIVATION_NONE);
 }
 
 static void zimage_forward_main_modulation(struct context *x, const void *weights,
                                            const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    zimage_modulate(x, weights, scope_rows_of_block(state->main_modulation, scope), scope, ACTIVATION_NONE);
+    zimage_modulate(x, weights, scope_rows_of_block(state->main_modulation, scope), state, scope,
+                    ACTIVATION_NONE);
 }
 
 static void zimage_forward_final_modulation(struct context *x, const void *weights,
                                             const struct visit_scope *scope) {
     const struct zimage_state *state = scope->lane->state;
-    zimage_modulate(x, weights, scope_rows(state->final_scale, scope), scope, ACTIVATION_SILU);
+    zimage_modulate(x, weights, scope_rows(state->final_scale, scope), state, scope, ACTIVATION_SILU);
+}
+
+int32_t zimage_embed(struct context *x, struct tensor rows, struct tensor latent,
+                     const struct linear_weights *patch) {
+    int32_t n = latent.dim[2] / ZIMAGE_PATCH_SIDE * (latent.dim[3] / ZIMAGE_PATCH_SIDE);
+    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, patch->weight.dim[1]});
+    op_patchify(x, patches, latent_planes(latent), zimage_patches);
+    op_linear(x, tensor_slice(rows, 0, n), patches, patch->weight, (struct epilogue){.bias = patch->bias});
+    return n;
 }
 
 static void zimage_forward_embedder(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
-    struct tensor latent = scope->lane->latent;
-    int32_t Y = latent.dim[2] / PATCH_SIDE, X = latent.dim[3] / PATCH_SIDE;
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){Y * X, w->patch.weight.dim[1]});
     struct tensor rows = zimage_image_rows(state->tokens, state);
-    op_patchify(x, patches, latent_planes(latent), zimage_patches);
-    op_linear(x, tensor_slice(rows, 0, Y * X), patches, w->patch.weight,
-              (struct epilogue){.bias = w->patch.bias});
-    zimage_pad_rows(x, rows, Y * X, w->pad);
+    int32_t n = zimage_embed(x, rows, scope->lane->latent, &w->patch);
+    zimage_pad_rows(x, rows, n, w->pad);
     op_copy(x, zimage_caption_rows(state->tokens, state), state->caption);
 }
 
@@ -217,8 +190,9 @@ static void zimage_project_heads(struct context *x, struct tensor out, struct te
 }
 
 /* Attention: tokens += gate * norm(out(attention)). */
-static void zimage_attend(struct context *x, const struct layer_weights *w, float eps, struct tensor tokens,
-                          struct tensor rope, struct modulation in, struct modulation out) {
+static void zimage_attend(struct context *x, const struct zimage_layer_weights *w, float eps,
+                          struct tensor tokens, struct tensor rope, struct modulation in,
+                          struct modulation out) {
     int32_t head = w->q_norm.dim[0];
     int heads = tokens.dim[1] / head;
     struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, tokens.dim);
@@ -236,7 +210,7 @@ static void zimage_attend(struct context *x, const struct layer_weights *w, floa
 }
 
 /* Feed-forward: tokens += gate * norm(w2(silu(w1(n)) * w3(n))). */
-static void zimage_feed_forward(struct context *x, const struct layer_weights *w, float eps,
+static void zimage_feed_forward(struct context *x, const struct zimage_layer_weights *w, float eps,
                                 struct tensor tokens, struct modulation in, struct modulation out) {
     int32_t T = tokens.dim[0], chunk = row_chunk(x, T);
     struct epilogue none = {0};
@@ -265,11 +239,8 @@ static struct tensor zimage_modulation_chunk(struct tensor modulation, int i) {
     return tensor_slice(tensor_reshape(modulation, 1, &all), i * dim, dim);
 }
 
-/* Runs a layer. modulation, [1, FOUR_DIM]: scale, gate of attention, scale, gate of the feed-forward; rank 0
- * in the context refiner, which has none. */
-static void zimage_forward_layer(struct context *x, const struct layer_weights *w,
-                                 const struct zimage_settings *settings, struct tensor tokens,
-                                 struct tensor rope, struct tensor modulation) {
+void zimage_layer(struct context *x, const struct zimage_layer_weights *w, float norm_eps,
+                  struct tensor tokens, struct tensor rope, struct tensor modulation) {
     struct modulation attention_in = {0}, attention_out = {.base = tokens}, ffn_in = {0}, ffn_out = {0};
     if (modulation.rank) {
         attention_in.scale = zimage_modulation_chunk(modulation, 0);
@@ -278,28 +249,30 @@ static void zimage_forward_layer(struct context *x, const struct layer_weights *
         ffn_out.gate = zimage_modulation_chunk(modulation, 3);
     }
     uint64_t mark = x->scratch->used;
-    zimage_attend(x, w, settings->norm_eps, tokens, rope, attention_in, attention_out);
+    zimage_attend(x, w, norm_eps, tokens, rope, attention_in, attention_out);
     x->scratch->used = mark;
-    zimage_feed_forward(x, w, settings->norm_eps, tokens, ffn_in, ffn_out);
+    zimage_feed_forward(x, w, norm_eps, tokens, ffn_in, ffn_out);
 }
 
 static void zimage_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
-    zimage_forward_layer(x, weights, scope->settings, state->caption, zimage_caption_rows(state->rope, state),
-                         (struct tensor){0});
+    zimage_layer(x, weights, settings->norm_eps, state->caption, zimage_caption_rows(state->rope, state),
+                 (struct tensor){0});
 }
 
 static void zimage_forward_noise(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
-    zimage_forward_layer(x, weights, scope->settings, zimage_image_rows(state->tokens, state),
-                         zimage_image_rows(state->rope, state),
-                         scope_rows_of_block(state->noise_modulation, scope));
+    zimage_layer(x, weights, settings->norm_eps, zimage_image_rows(state->tokens, state),
+                 zimage_image_rows(state->rope, state), scope_rows_of_block(state->noise_modulation, scope));
 }
 
 static void zimage_forward_main(struct context *x, const void *weights, const struct visit_scope *scope) {
+    const struct zimage_settings *settings = scope->settings;
     const struct zimage_state *state = scope->lane->state;
-    zimage_forward_layer(x, weights, scope->settings, state->tokens, state->rope,
-                         scope_rows_of_block(state->main_modulation, scope));
+    zimage_layer(x, weights, settings->norm_eps, state->tokens, state->rope,
+                 scope_rows_of_block(state->main_modulation, scope));
 }
 
 /* Z-Image predicts data - noise. Flow matching needs noise - data, hence the factor -1. */
@@ -307,7 +280,8 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
     const struct linear_weights *w = weights;
     const struct zimage_state *state = scope->lane->state;
     struct tensor latent = scope->lane->prediction;
-    int32_t rows = latent.dim[2] / PATCH_SIDE * (latent.dim[3] / PATCH_SIDE), dim = state->tokens.dim[1];
+    int32_t rows = latent.dim[2] / ZIMAGE_PATCH_SIDE * (latent.dim[3] / ZIMAGE_PATCH_SIDE),
+            dim = state->tokens.dim[1];
     struct tensor scale = tensor_reshape(scope_rows(state->final_scale, scope), 1, &dim);
     struct tensor n = context_operand(x, 2, (int32_t[]){rows, dim});
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows, w->weight.dim[0]});
@@ -318,8 +292,8 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
 
 BLOCK(zimage_kind_caption, "caption", "cap_embedder", zimage_caption_table, caption_weights,
       zimage_forward_caption, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-BLOCK(zimage_kind_context, "context_refiner", "context_refiner.%d", zimage_context_table, layer_weights,
-      zimage_forward_context, .update_rate = UPDATE_PER_PROMPT);
+BLOCK(zimage_kind_context, "context_refiner", "context_refiner.%d", zimage_context_table,
+      zimage_layer_weights, zimage_forward_context, .update_rate = UPDATE_PER_PROMPT);
 BLOCK(zimage_kind_time, "time", "time", zimage_time_table, time_weights, zimage_forward_time,
       .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 BLOCK(zimage_kind_noise_modulation, "noise_modulation", "noise_refiner.%d.modulation",
@@ -332,9 +306,9 @@ BLOCK(zimage_kind_final_modulation, "final_modulation", "final_layer.modulation"
       .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
 BLOCK(zimage_kind_embedder, "embedder", "embedder", zimage_embedder_table, embedder_weights,
       zimage_forward_embedder, .never_quantised = true);
-BLOCK(zimage_kind_noise, "noise_refiner", "noise_refiner.%d", zimage_noise_table, layer_weights,
+BLOCK(zimage_kind_noise, "noise_refiner", "noise_refiner.%d", zimage_noise_table, zimage_layer_weights,
       zimage_forward_noise);
-BLOCK(zimage_kind_layer, "layer", "layers.%d", zimage_layer_table, layer_weights, zimage_forward_main);
+BLOCK(zimage_kind_layer, "layer", "layers.%d", zimage_layer_table, zimage_layer_weights, zimage_forward_main);
 BLOCK(zimage_kind_final, "final", "final_layer", zimage_final_table, linear_weights, zimage_forward_final,
       .never_quantised = true);
 
@@ -349,7 +323,7 @@ static enum status zimage_check_dims(const struct component *c, struct error *e)
     bool odd = false;
     for (int i = 0; i < 3; i++) axes += s->axis_dim[i], odd |= s->axis_dim[i] % 2;
     if (!(d[DIM] % d[HEAD]) && axes == d[HEAD] && !odd && d[HEAD] <= 512 &&
-        !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) && d[LAYERS] >= 1 &&
+        !(d[PATCH] % (ZIMAGE_PATCH_SIDE * ZIMAGE_PATCH_SIDE)) && d[LAYERS] >= 1 &&
         2 * d[LAYERS] + 3 * d[REFINERS] + 5 <= FAMILY_BLOCKS_MAX && d[FREQUENCIES] % 2 == 0)
         return OK;
     return error_set(e, SHAPE,
@@ -400,6 +374,24 @@ static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
+static int zimage_block(const struct component *c, const struct block_kind *kind, int number) {
+    int i = 0;
+    while (c->blocks[i].kind != kind || c->blocks[i].number != number) i++;
+    return i;
+}
+
+int zimage_embedder_block(const struct component *c) {
+    return zimage_block(c, &zimage_kind_embedder, 0);
+}
+
+int zimage_refiner_block(const struct component *c, int number) {
+    return zimage_block(c, &zimage_kind_noise, number);
+}
+
+int zimage_layer_block(const struct component *c, int number) {
+    return zimage_block(c, &zimage_kind_layer, number);
+}
+
 static void zimage_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                            struct arena *pictures, bool *ok) {
     const int32_t *d = c->dims;
@@ -409,9 +401,8 @@ static void zimage_declare(const struct component *c, struct lane *lanes, int n_
     for (int i = 0; i < n_lanes; i++) {
         struct zimage_state *s = lanes[i].state;
         const struct zimage_state *shared = lanes[lane_first_of_prompt(lanes, i)].state;
-        int32_t caption = zimage_padded(lanes[i].text.dim[0]), dim = c->dims[DIM];
-        s->image_rows =
-            zimage_padded(lanes[i].latent.dim[2] / PATCH_SIDE * (lanes[i].latent.dim[3] / PATCH_SIDE));
+        int32_t caption = zimage_caption_row_count(&lanes[i]), dim = c->dims[DIM];
+        s->image_rows = zimage_image_row_count(&lanes[i]);
         int32_t rows = s->image_rows + caption;
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
         if (!i) {
@@ -480,7 +471,7 @@ static void zimage_derive_dims(struct component *c) {
     d[ADALN_DIM] = d[DIM] < 256 ? d[DIM] : 256;
     d[TIME_HIDDEN] = 1024;
     d[FREQUENCIES] = 256;
-    d[PATCH] = PATCH_SIDE * PATCH_SIDE * d[LATENT];
+    d[PATCH] = ZIMAGE_PATCH_SIDE * ZIMAGE_PATCH_SIDE * d[LATENT];
 }
 
 static void zimage_derive(struct component *c) {
@@ -488,7 +479,7 @@ static void zimage_derive(struct component *c) {
     d[ONE] = 1;
     d[FOUR_DIM] = d[DIM] <= INT32_MAX / 4 ? 4 * d[DIM] : 0;
     d[HEADS] = d[DIM] / d[HEAD];
-    d[LATENT] = d[PATCH] / (PATCH_SIDE * PATCH_SIDE);
+    d[LATENT] = d[PATCH] / (ZIMAGE_PATCH_SIDE * ZIMAGE_PATCH_SIDE);
     c->text_columns = d[CAPTION];
     c->latent_channels = d[LATENT];
 }

@@ -69,6 +69,12 @@ static void put_pictures(const struct job *job, json_t *json) {
         json_push(references, json_pack("{s:i, s:i}", "width", job->pictures.reference_size[i].width,
                                         "height", job->pictures.reference_size[i].height));
     json_put(json, "references", references);
+    if (r->n_redux_images) {
+        json_put(json, "redux_images", json_integer(r->n_redux_images));
+        json_put(json, "redux_strength", json_real(r->redux_strength));
+        if (job->settings.zero_prompt) json_put(json, "zero_prompt", json_true());
+        if (job->pictures.redux_assumed) json_put(json, "redux_assumed", json_true());
+    }
     if (job->pictures.reference_assumed) json_put(json, "reference_assumed", json_true());
     if (job->pictures.mask_assumed) json_put(json, "mask_assumed", json_true());
 }
@@ -86,14 +92,14 @@ static void put_slg(json_t *json, const struct sluice_request *r) {
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
-    json_t *json =
-        json_pack("{s:o, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b, s:s}", "model",
-                  json_string_of(job->model->name), "family", recipe->name, "width", r->width, "height",
-                  r->height, "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift,
-                  "batch", job->latents.batch, "precision", precision_name(job->settings.precision), "tokens",
-                  tokens_json(job, job->prompts.text_slot[0]), "longest_prompt_assumed",
-                  !job->settings.decode_only && (!r->prompt || job->model->published), "decode",
-                  !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
+    json_t *json = json_pack(
+        "{s:o, s:s, s:i, s:i, s:i, s:f, s:f, s:i, s:s, s:o, s:b, s:b, s:s}", "model",
+        json_string_of(job->model->name), "family", recipe->name, "width", r->width, "height", r->height,
+        "steps", r->steps, "cfg_scale", r->cfg_scale, "flow_shift", r->flow_shift, "batch",
+        job->latents.batch, "precision", precision_name(job->settings.precision), "tokens",
+        tokens_json(job, job->prompts.text_slot[0]), "longest_prompt_assumed",
+        !job->settings.decode_only && !job->settings.zero_prompt && (!r->prompt || job->model->published),
+        "decode", !r->no_decode, "vae_tiling", r->vae_tiling ? r->vae_tiling : "auto");
     if (json && job->settings.weights.type != N_DTYPES)
         json_put(json, "type", json_string(dtype_name(job->settings.weights.type)));
     if (r->converted) json_put(json, "converted", json_true());

@@ -36,7 +36,7 @@ static enum status check_runnable(const struct sluice_session_options *options, 
                          "preview \"%s\"" EXPECTED
                          "a session opened with on_preview, or a request without preview",
                          job->request.preview);
-    if (job->settings.decode_only || job->request.prompt) return OK;
+    if (job->settings.decode_only || job->request.prompt || job->settings.zero_prompt) return OK;
     return error_set(e, USAGE, "no prompt was given" EXPECTED "a prompt (-p TEXT; \"\" is an empty one)");
 }
 
@@ -77,6 +77,7 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) hash_text(&sha, texts[i]);
     hash_pictures(&sha, images, 3);
     hash_pictures(&sha, r->references, r->n_references <= LANE_REFERENCES_MAX ? r->n_references : 0);
+    hash_pictures(&sha, r->redux_images, r->n_redux_images <= SLUICE_CONTROLS_MAX ? r->n_redux_images : 0);
     hash_pictures(&sha, r->control, r->n_control);
     if (r->slg_layers && r->n_slg_layers > 0 && r->n_slg_layers <= FAMILY_BLOCKS_MAX)
         sha256_update(&sha, (size_t)r->n_slg_layers * sizeof *r->slg_layers, (const uint8_t *)r->slg_layers);

@@ -74,6 +74,7 @@ enum status encode_begins(const struct running *r, int stage, int evaluation, st
     int chunk, i = encoded_index(job, stage, evaluation, &chunk);
     const struct encoded *encoded = &job->pictures.encoded[i];
     struct tensor out = job->layout.encoded[i].picture;
+    if (job->model->recipe->slot[encoded->slot].reads) return OK; /* reads rows of another encoder */
     if (encoded->kind == ENCODED_CONTROL)
         return control_video_fill(job, encoded, &job->pictures.encoded_chunks[chunk], out, e);
     if (encoded->kind == ENCODED_FRAMES)
@@ -142,12 +143,12 @@ static void take_masked(struct running *r, int image, struct tensor moments) {
 /* Dumps an encoder output (--dump). VAE latents ("encoded") and vision tokens ("seen") are numbered
  * separately. */
 static enum status dump_encoded(const struct job *job, int i, struct tensor made, struct error *e) {
-    bool vision = job->pictures.encoded[i].kind == ENCODED_VISION;
+    bool vision = encoded_is_tokens(&job->pictures.encoded[i]);
     const char *what = vision ? "seen" : "encoded";
     char name[32];
     int number = 0;
     if (!job->request.dump) return OK;
-    for (int k = 0; k < i; k++) number += (job->pictures.encoded[k].kind == ENCODED_VISION) == vision;
+    for (int k = 0; k < i; k++) number += encoded_is_tokens(&job->pictures.encoded[k]) == vision;
     number ? snprintf(name, sizeof name, "%s_%03d", what, number) : snprintf(name, sizeof name, "%s", what);
     return dump_save(job->sys, job->request.dump, name, made, e);
 }
@@ -205,7 +206,7 @@ enum status encode_ended(struct running *r, int stage, int evaluation, struct er
     int chunk, i = encoded_index(job, stage, evaluation, &chunk);
     const struct encoded_tensors *t = &job->layout.encoded[i];
     enum encoded_kind kind = job->pictures.encoded[i].kind;
-    bool vision = kind == ENCODED_VISION;
+    bool vision = encoded_is_tokens(&job->pictures.encoded[i]);
     if (check_finite(vision ? t->tokens : t->moments, "the encoded image", vision ? "vision" : "encode", -1,
                      e) != OK)
         return e->code;

@@ -14,6 +14,30 @@ static void copy_rows(struct tensor to, int32_t row, int32_t column, struct tens
                (size_t)from.dim[1] * sizeof(float));
 }
 
+static void add_rows(struct tensor to, int row, struct tensor from) {
+    float *sum = (float *)to.data + (int64_t)row * to.dim[1];
+    for (int64_t i = 0, n = tensor_elements(&from); i < n; i++) sum[i] += ((const float *)from.data)[i];
+}
+
+static void scale(struct tensor t, float factor) {
+    for (int64_t i = 0, n = t.rank ? tensor_elements(&t) : 0; i < n; i++) ((float *)t.data)[i] *= factor;
+}
+
+/* Scales the positive prompt by redux_strength. As in diffusers (FluxPriorReduxPipeline), the strength scales
+ * the text too, and each image brings the text once more: all prompt_embeds and pooled_projections are sums
+ * over the images. */
+static void scale_redux(const struct job *job) {
+    const struct layout *l = &job->layout;
+    const struct recipe *recipe = job->model->recipe;
+    int n = job->request.n_redux_images, i = 0;
+    while (!recipe->text.condition[i].of_redux) i++;
+    int first = prompts_place_texts(job, 0).row[i];
+    scale(tensor_slice(l->text[0], 0, first), (float)n);
+    scale(l->pooled[0], (float)n);
+    scale(l->text[0], (float)job->request.redux_strength);
+    scale(l->pooled[0], (float)job->request.redux_strength);
+}
+
 static double mean_of(const float *values, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)values[i];
@@ -57,15 +81,19 @@ static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
                       tensor_slice_columns(tensor_slice(encoded, dropped, n), k * columns, columns));
         }
         for (int k = 0; k < job->pictures.n_encoded; k++) {
-            if (job->pictures.encoded[k].slot != slot) continue;
+            if (job->pictures.encoded[k].slot != slot || (c->of_redux && prompt)) continue;
+            if (c->of_redux) {
+                add_rows(l->text[prompt], at, l->encoded[k].tokens);
+                continue;
+            }
             copy_rows(l->text[prompt], at, p.column[i], l->encoded[k].tokens);
             at += l->encoded[k].tokens.dim[0];
         }
     }
 }
 
-/* After the last text stage (stage -1: all prompts came from the prompt cache): dumps the complete prompt
- * embeddings and logs the estimated time. */
+/* After the last text or vision stage (stage -1: all prompts came from the prompt cache): scales prompts with
+ * images of Redux, dumps the complete prompt embeddings and logs the estimated time. */
 static enum status finish_prompt_embeds(struct running *r, int stage, struct error *e) {
     static const char *const texts[PROMPTS_MAX] = {"cond", "uncond"}, *const pooled[PROMPTS_MAX] = {
                                                                           "pooled", "pooled_uncond"};
@@ -73,6 +101,7 @@ static enum status finish_prompt_embeds(struct running *r, int stage, struct err
     const struct layout *l = &job->layout;
     const char *folder = job->request.dump;
     if (l->kind[stage + 1]->encodes_prompts || e->code != OK) return e->code;
+    if (job->request.n_redux_images) scale_redux(job);
     for (int i = 0; i < job->settings.n_prompts && folder && e->code == OK; i++) {
         if (l->text[i].rank) dump_save(job->sys, folder, texts[i], l->text[i], e);
         if (l->pooled[i].rank && e->code == OK) dump_save(job->sys, folder, pooled[i], l->pooled[i], e);

@@ -61,6 +61,8 @@ struct job_settings {
     struct conversion_choice weights; /* conversion of weights on load */
     int decoder_slot;                 /* slot of the decoder in use: VAE or tiny autoencoder */
     int n_prompts;                    /* number of prompts (index 0: positive, 1: negative) */
+    bool zero_prompt; /* the positive prompt is absent, and its text embeddings are zeros: redux_images alone
+                       */
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
 };
 
@@ -90,6 +92,7 @@ struct job_latents {
  * from an image's random generator in this order too. */
 enum encoded_kind {
     ENCODED_VISION,
+    ENCODED_REDUX, /* image of redux_images, read by a vision encoder, then by the embedder of its rows */
     ENCODED_INIT,
     ENCODED_MASKED,
     ENCODED_REFERENCE,
@@ -108,7 +111,12 @@ struct encoded {
     int32_t columns, rows;    /* vision encoders: grid of vision tokens */
     int n_chunks;             /* number of chunks of frames, one evaluation each (1 for an image) */
 };
-enum { ENCODED_MAX = BATCH_MAX + 2 + 2 * LANE_REFERENCES_MAX };
+enum { ENCODED_MAX = BATCH_MAX + 2 + 2 * LANE_REFERENCES_MAX + 2 * SLUICE_CONTROLS_MAX };
+
+/* True for pictures whose encoder writes token rows, false for pictures that the VAE encodes. */
+static inline bool encoded_is_tokens(const struct encoded *encoded) {
+    return encoded->kind == ENCODED_VISION || encoded->kind == ENCODED_REDUX;
+}
 
 /* Indexes of a request's input images: first frame or image-to-image input, last frame, mask, references. */
 enum {
@@ -118,8 +126,8 @@ enum {
     PICTURE_REFERENCES,
     /* Copies of pictures at a vision encoder's input size. */
     PICTURE_VISION = PICTURE_REFERENCES + LANE_REFERENCES_MAX,
-    PICTURE_CONTROL =
-        PICTURE_VISION + LANE_REFERENCES_MAX, /* pictures of control 0, then of control 1, ... */
+    PICTURE_REDUX = PICTURE_VISION + LANE_REFERENCES_MAX,
+    PICTURE_CONTROL = PICTURE_REDUX + SLUICE_CONTROLS_MAX, /* pictures of control 0, then of control 1, ... */
     PICTURES_MAX = PICTURE_CONTROL + 3 * CONTROLS_MAX
 };
 
@@ -137,10 +145,11 @@ struct job_pictures {
     struct sluice_picture fitted[PICTURES_MAX]; /* `input`, fitted to the encoder's input size */
     struct fitting fitting[PICTURES_MAX];       /* resize and crop that make `fitted` from `input` */
     uint8_t *pixels[PICTURES_MAX];              /* pixels of input images that the job has read; owned */
-    const struct sluice_picture *references[LANE_REFERENCES_MAX];
+    const struct sluice_picture *references[LANE_REFERENCES_MAX], *redux[SLUICE_CONTROLS_MAX];
     /* Size in pixels at which each reference image is encoded. */
     struct picture_size reference_size[LANE_REFERENCES_MAX];
     bool reference_assumed; /* plan without input images: assumes one reference image (editing model) */
+    bool redux_assumed;     /* plan without input images: assumes one image of redux_images */
     bool mask_assumed;      /* plan without input images: assumes image and mask (inpainting model) */
     bool frames_assumed;    /* plan without input images: assumes first and last frame */
     struct fitting control_fitting; /* how the control video's frames are fitted */

@@ -32,10 +32,13 @@ static void connect_text(const struct job *job, const struct layout *l, int s, s
 /* Connects the lanes of a vision encoder or VAE encoder, one per input picture. */
 static void connect_encode(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     const struct stage *stage = &l->stages[s];
+    int source = recipe_source_slot(job->model->recipe, l->slot[s]);
     for (int i = 0; i < stage->n_lanes; i++) {
         const struct encoded_tensors *t = &l->encoded[job_find_encoded(job, l->slot[s], stage->n_chunks, i)];
         lanes[i] = (struct lane){
             .tiled = l->choice.tiled, .picture = t->picture, .moments = t->moments, .text = t->tokens};
+        if (source < SLOTS_MAX)
+            lanes[i].source = l->encoded[job_find_encoded(job, source, stage->n_chunks, i)].tokens;
     }
 }
 
@@ -269,7 +272,7 @@ static void make_encoded(const struct job *job, struct layout *l, int i, struct 
     t->picture =
         tensor_make(pictures.data, DTYPE_F32, 4,
                     (int32_t[]){encoded_frames(job, encoded), Y, X, component_picture_channels(reader)});
-    if (encoded->kind == ENCODED_VISION) {
+    if (encoded_is_tokens(encoded)) {
         /* If the denoiser reads the vision encoder's output, the token rows of all pictures are stacked in
          * one tensor. */
         int frames = request_vision_frames(job->model);
@@ -308,7 +311,7 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
         int64_t n = (int64_t)size.height * size.width,
                 frames = encoded_frames(job, &job->pictures.encoded[i]);
         if (frames * n > most) most = frames * n;
-        if (job->pictures.encoded[i].kind != ENCODED_VISION && n / factor / factor > latents)
+        if (!encoded_is_tokens(&job->pictures.encoded[i]) && n / factor / factor > latents)
             latents = n / factor / factor;
     }
     if (pixels > most) most = pixels;

@@ -39,6 +39,7 @@ static enum status set_sizes(struct job *job, struct error *e) {
     bool animates = r->init_image && m->init == INIT_FIRST_FRAME && !settings->decode_only;
     int32_t frames = (r->frames - 1) / factor + 1;
     settings->n_prompts = r->cfg_scale == 1 && (!m->boundary || r->cfg_scale_low == 1) ? 1 : 2;
+    settings->zero_prompt = !r->prompt && r->n_redux_images && !job->pictures.redux_assumed;
     settings->n_encoded_prompts =
         r->negative_prompt || !m->force_zeros_for_empty_prompt ? settings->n_prompts : 1;
     size->batch = r->batch;
@@ -165,6 +166,9 @@ void job_move(struct job *to, struct job *from) {
     for (int i = 0; i < to->request.n_references; i++)
         to->pictures.references[i] = &to->pictures.input[PICTURE_REFERENCES + i];
     to->request.references = to->pictures.references;
+    for (int i = 0; i < to->request.n_redux_images; i++)
+        to->pictures.redux[i] = &to->pictures.input[PICTURE_REDUX + i];
+    to->request.redux_images = to->pictures.redux;
     if (to->preview_job) to->preview_job->context.parent = to;
     if (to->second_pass) to->second_pass->context.first_pass = to;
     *from = (struct job){0};

@@ -19,6 +19,8 @@ static int picture_index_of(const struct job *job, const struct encoded *encoded
         return PICTURE_MASK;
     case ENCODED_VISION:
         return job->pictures.input[vision].width ? vision : PICTURE_REFERENCES + encoded->reference;
+    case ENCODED_REDUX:
+        return PICTURE_REDUX + encoded->reference;
     case ENCODED_REFERENCE:
     case ENCODED_REFERENCE_FRAME:
         return PICTURE_REFERENCES + encoded->reference;
@@ -72,6 +74,13 @@ void pictures_assume(struct job *job) {
         r->n_references = 1;
         job->pictures.reference_assumed = true;
     }
+    int redux = recipe_redux_slot(recipe);
+    if (!r->n_redux_images && redux < SLOTS_MAX && job->model->component[redux].family) {
+        job->pictures.redux[0] = assume_picture(job, PICTURE_REDUX);
+        r->redux_images = job->pictures.redux;
+        r->n_redux_images = 1;
+        job->pictures.redux_assumed = true;
+    }
     bool inpaints = recipe->images.concat == CONCAT_FILL || recipe->images.concat == CONCAT_INPAINT;
     if (inpaints && !r->mask && !r->init_image) {
         r->init_image = assume_picture(job, PICTURE_INIT);
@@ -92,6 +101,9 @@ void pictures_copy(struct job *job) {
     r->init_image = copy_picture(job, PICTURE_INIT, r->init_image);
     r->end_image = copy_picture(job, PICTURE_END, r->end_image);
     r->mask = copy_picture(job, PICTURE_MASK, r->mask);
+    for (int i = 0; r->redux_images && i < r->n_redux_images && i < SLUICE_CONTROLS_MAX; i++)
+        job->pictures.redux[i] = copy_picture(job, PICTURE_REDUX + i, r->redux_images[i]);
+    if (r->redux_images) r->redux_images = job->pictures.redux;
     if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
     for (int i = 0; i < r->n_references; i++)
         job->pictures.references[i] = copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
@@ -162,30 +174,37 @@ static void fit_references(struct job *job) {
     }
 }
 
+/* Fits a picture to a vision encoder's input: bicubic resize, then crop, as in the encoder's training. */
+static void fit_for_vision(struct job *job, int i, const struct component *vision) {
+    struct picture_size unfitted = input_size(job, i);
+    struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
+    struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
+    fit_picture(job, i,
+                (struct fitting){.from = unfitted,
+                                 .size = size,
+                                 .part = {.by = TORCH_BICUBIC,
+                                          .whole = whole.width ? whole : size,
+                                          .x = grid.whole.left,
+                                          .y = grid.whole.top,
+                                          .size = size}});
+}
+
 void pictures_fit(struct job *job) {
     struct picture_size output = {job->request.width, job->request.height};
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (job->pictures.input[i].width)
             fit_picture(job, i, fit_make(job->settings.fit, input_size(job, i), output));
     fit_references(job);
-    /* The vision encoder reads first and last frame from the unfitted pictures, whatever the output size:
-     * bicubic resize, then center crop, as in the encoder's training. */
+    /* The vision encoder reads first and last frame from the unfitted pictures, whatever the output size. */
     const struct component *vision = model_component(job->model, FAMILY_VISION);
     for (int i = 0; i < request_vision_frames(job->model); i++) {
-        int from = i ? PICTURE_END : PICTURE_INIT;
-        struct picture_size unfitted = input_size(job, from);
-        struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
-        struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
-        struct fitting fitting = {.from = unfitted,
-                                  .size = size,
-                                  .part = {.by = TORCH_BICUBIC,
-                                           .whole = whole.width ? whole : size,
-                                           .x = grid.whole.left,
-                                           .y = grid.whole.top,
-                                           .size = size}};
-        job->pictures.input[PICTURE_VISION + i] = job->pictures.input[from];
-        fit_picture(job, PICTURE_VISION + i, fitting);
+        job->pictures.input[PICTURE_VISION + i] = job->pictures.input[i ? PICTURE_END : PICTURE_INIT];
+        fit_for_vision(job, PICTURE_VISION + i, vision);
     }
+    int redux = recipe_redux_slot(job->model->recipe);
+    for (int i = 0; i < job->request.n_redux_images; i++)
+        fit_for_vision(job, PICTURE_REDUX + i,
+                       &job->model->component[recipe_source_slot(job->model->recipe, redux)]);
     if (job->request.n_control)
         job->pictures.control_fitting =
             fit_make(job->settings.fit, request_control_size(&job->request), output);
@@ -238,10 +257,12 @@ enum status pictures_read(struct job *job, struct error *e) {
     return e->code;
 }
 
-static void list_vision_input(struct job *job, int slot, int number, struct picture_size vision_size) {
+/* Lists an image for the vision encoder in this slot. vision_size: size of the image in pixels. */
+static void list_vision_input(struct job *job, enum encoded_kind kind, int slot, int number,
+                              struct picture_size vision_size) {
     const struct component *c = &job->model->component[slot];
     struct vision_grid grid = c->family->lanes.vision_grid(c, vision_size.width, vision_size.height);
-    job->pictures.encoded[job->pictures.n_encoded++] = (struct encoded){.kind = ENCODED_VISION,
+    job->pictures.encoded[job->pictures.n_encoded++] = (struct encoded){.kind = kind,
                                                                         .slot = slot,
                                                                         .reference = number,
                                                                         .size = {grid.width, grid.height},
@@ -271,11 +292,19 @@ void pictures_list_encoded(struct job *job) {
         list_one(job, ENCODED_ENLARGED, i, 1);
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++) {
         /* A vision encoder reads every reference, or first and last frame. */
-        if (recipe->slot[slot].family->kind != FAMILY_VISION) continue;
+        if (recipe->slot[slot].family->kind != FAMILY_VISION || recipe->slot[slot].extra) continue;
         for (int i = 0; i < r->n_references; i++)
-            list_vision_input(job, slot, i, request_vision_size(job, i));
+            list_vision_input(job, ENCODED_VISION, slot, i, request_vision_size(job, i));
         for (int i = 0; i < request_vision_frames(job->model); i++)
-            list_vision_input(job, slot, i, input_size(job, PICTURE_VISION + i));
+            list_vision_input(job, ENCODED_VISION, slot, i, input_size(job, PICTURE_VISION + i));
+    }
+    int redux = recipe_redux_slot(recipe), tower = redux < SLOTS_MAX ? recipe_source_slot(recipe, redux) : 0;
+    for (int i = 0; i < r->n_redux_images; i++)
+        list_vision_input(job, ENCODED_REDUX, tower, i, input_size(job, PICTURE_REDUX + i));
+    for (int i = 0; i < r->n_redux_images; i++) {
+        struct encoded rows = job->pictures.encoded[job->pictures.n_encoded - r->n_redux_images];
+        rows.slot = redux;
+        job->pictures.encoded[job->pictures.n_encoded++] = rows;
     }
     if (recipe_slot(recipe, FAMILY_ENCODER) == SLOTS_MAX) return;
     /* Inpainting models at strength 1 begin with pure noise and read only the masked image. Encoding the

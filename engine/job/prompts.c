@@ -168,7 +168,8 @@ static void look_up_slot(struct job *job, int slot) {
             struct prompt_embeds shapes = embed_shapes(job, slot, i);
             prompt_cache_file_open(c, key, &shapes, &hits->file[slot][i]);
         }
-        if (!prompts_hit(job, slot, i)) hits->misses[slot][hits->n_misses[slot]++] = i;
+        bool zero = !i && job->settings.zero_prompt;
+        if (!zero && !prompts_hit(job, slot, i)) hits->misses[slot][hits->n_misses[slot]++] = i;
     }
 }
 
@@ -321,13 +322,15 @@ struct text_places prompts_place_texts(const struct job *job, int prompt) {
             continue;
         }
         /* Rows of prompt_embeds from this encoder: one per token and part of a text encoder's output, or per
-         * vision token of all pictures. */
+         * vision token of all pictures. Images of Redux are added up, in the positive prompt. */
         const struct prompt_tokens *tokens = &job->prompts.tokens[c->slot][prompt];
         bool is_text = recipe->slot[c->slot].family->kind == FAMILY_TEXT;
         int32_t n = is_text ? (tokens->n_ids - tokens->drop_idx) * condition_parts(c) : 0;
-        for (int k = 0; k < job->pictures.n_encoded && !is_text; k++)
+        for (int k = 0; k < job->pictures.n_encoded && !is_text && !c->of_redux; k++)
             if (job->pictures.encoded[k].slot == c->slot)
                 n += job->pictures.encoded[k].columns * job->pictures.encoded[k].rows;
+        int redux = c->of_redux && !prompt ? job_find_encoded(job, c->slot, 1, 0) : -1;
+        if (redux >= 0) n = job->pictures.encoded[redux].columns * job->pictures.encoded[redux].rows;
         if (!c->concat_columns) row = p.rows;
         column = c->concat_columns ? column + last_columns : 0;
         last_columns = own;

@@ -58,6 +58,7 @@ static const struct number {
      "no --guidance: this model is not guidance-distilled (use --cfg-scale)"},
     {REAL(guidance), "--guidance", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(cfg_norm), "--cfg-norm", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(redux_strength), "--redux-strength", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(cfg_until), "--cfg-until", SLUICE_CFG_UNTIL_LEAST, 1, NEEDS_NOTHING, NULL},
     {REAL(slg_scale), "--slg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(slg_start), "--slg-start", 0, 1, NEEDS_NOTHING, NULL},
@@ -388,6 +389,32 @@ static enum status check_vision(const struct job *job, struct error *e) {
                      shares ? "its tensors in that file, or " : "", m->recipe->slot[slot].flag);
 }
 
+/* Checks the images that join the prompt and the components that read them. */
+static enum status check_redux(const struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    const struct sluice_model *m = job->model;
+    int slot = recipe_redux_slot(m->recipe);
+    if (r->n_redux_images < 0 || r->n_redux_images > SLUICE_CONTROLS_MAX ||
+        (r->n_redux_images && !r->redux_images))
+        return bad_value(e, "the number of images (--redux-image)", r->n_redux_images,
+                         "at most 4, and redux_images");
+    if (!r->n_redux_images && r->redux_strength == 1) return OK;
+    if (slot == SLOTS_MAX)
+        return not_for_model(m, r->n_redux_images ? "--redux-image" : "--redux-strength", "a model of Flux.1",
+                             e);
+    if (!r->n_redux_images)
+        return error_set(e, USAGE, "--redux-strength needs an image" EXPECTED "--redux-image FILE");
+    if (!m->component[slot].family)
+        return error_set(e, MISSING,
+                         "the model lacks the %s, which --redux-image needs" WHERE "%s" EXPECTED
+                         "--redux PATH: the folder of black-forest-labs/FLUX.1-Redux-dev, or "
+                         "flux1-redux-dev.safetensors of that repository",
+                         m->recipe->slot[slot].family->display_name, m->name);
+    for (int i = 0; i < r->n_redux_images && e->code == OK; i++)
+        picture_check(r->redux_images[i], "--redux-image", e);
+    return e->code;
+}
+
 struct picture_size request_control_size(const struct sluice_request *r) {
     struct sluice_picture first = {0};
     if (r->n_control > 0 && r->control && r->control[0]) copy_sized(&first, sizeof first, r->control[0]);
@@ -424,7 +451,9 @@ static enum status check_pictures(struct job *job, struct error *e) {
     if (fit_find(r->fit, &job->settings.fit, e) != OK) return e->code;
     if (check_init(job, e) != OK || check_mask(job, e) != OK || check_references(job, e) != OK)
         return e->code;
-    if (check_vision(job, e) != OK || check_end(job, e) != OK || check_control(job, e) != OK) return e->code;
+    if (check_vision(job, e) != OK || check_redux(job, e) != OK || check_end(job, e) != OK ||
+        check_control(job, e) != OK)
+        return e->code;
     /* Reference images need VAE encoder weights only if the recipe has a VAE encoder; other recipes read
      * references with the vision encoder. */
     bool refers = r->n_references && recipe_slot(job->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
@@ -550,6 +579,7 @@ static void fill_defaults(struct job *job) {
     if (!r->batch) r->batch = 1;
     if (!r->preview_every) r->preview_every = 1;
     if (r->cfg_until == 0) r->cfg_until = 1;
+    if (r->redux_strength == 0) r->redux_strength = 1;
     if (!r->negative_prompt) r->negative_prompt = m->recipe->text.default_negative;
     if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
     job->settings.terminal = r->flow_shift == 0 ? m->shift_terminal : 0;

@@ -200,6 +200,32 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
     return found ? e->code : component_files_add(files, place, e);
 }
 
+/* Opens the path of a flag. A folder with the folders of an extra part (FLUX.1-Redux-dev: image_embedder)
+ * stands for that part and for the parts that share its flag's file, unless other flags chose these. */
+static enum status open_flag(struct sys *sys, const struct sluice_model_options *o,
+                             struct component_files *files, const char *flag, const char *path,
+                             struct error *e) {
+    const struct slot *slot, *own = NULL;
+    char *folder = NULL;
+    for (int i = 0; (slot = models_slot(i)) && !own; i++)
+        if (slot->extra && !strcmp(slot->flag, flag)) own = slot;
+    if (own && path_is_folder(path)) folder = path_existing(sys, path, own->folder, e);
+    if (e->code == OK && !folder)
+        return open_located(sys, files, path, (struct component_file){.flag = flag}, FAMILY_TEXT, e);
+    if (folder) open_located(sys, files, folder, (struct component_file){.flag = flag}, FAMILY_TEXT, e);
+    sys->release(sys, folder);
+    for (int i = 0; (slot = models_slot(i)) && e->code == OK; i++) {
+        bool shares = slot->extra && slot->shares_file_with && !strcmp(slot->shares_file_with, flag);
+        if (!shares || first_part_option(o, slot->flag)) continue;
+        folder = path_existing(sys, path, slot->folder, e);
+        if (folder)
+            open_located(sys, files, folder, (struct component_file){.flag = slot->flag}, FAMILY_TEXT, e);
+        sys->release(sys, folder);
+        break;
+    }
+    return e->code;
+}
+
 static enum status open_flags(struct sys *sys, const struct sluice_model_options *o,
                               struct component_files *files, struct error *e) {
     const char *flag;
@@ -207,8 +233,7 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
         const char *path = part_option_path(o, flag);
         bool decodes =
             part_flag_chooses(flag, FAMILY_DECODER) || part_flag_chooses(flag, FAMILY_TINY_DECODER);
-        if (path && (!o->decodes_only || decodes))
-            open_located(sys, files, path, (struct component_file){.flag = flag}, FAMILY_TEXT, e);
+        if (path && (!o->decodes_only || decodes)) open_flag(sys, o, files, flag, path, e);
         report_failure(files, e);
     }
     return e->code;
@@ -371,11 +396,12 @@ static int most_slots(const struct family *family) {
 }
 
 /* True if a component of the family, found by content, should be added: a slot of the family is still empty,
- * or the component is the first surplus one, which the error about duplicates reports. A tiny decoder is
- * added only if no other component was found, so that `inspect` and errors can name the decoder. */
+ * or the component is the first surplus one, which the error about duplicates reports. An extra component
+ * (slot_is_extra) is added only if no other component was found, so that `inspect` and errors can name it. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
-    if (family->kind == FAMILY_TINY_DECODER) return !files->n_files;
+    int slot;
+    if (models_find_extra(family->name, &slot)) return !files->n_files;
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];

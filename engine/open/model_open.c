@@ -169,6 +169,18 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     return e->code;
 }
 
+/* Fails because a component is present without the encoder whose output it reads. */
+static enum status fail_no_source(const struct sluice_model *m, int slot, int source, struct error *e) {
+    const struct slot *reader = &m->recipe->slot[slot], *read = &m->recipe->slot[source];
+    return error_set(
+        e, MISSING, "the %s reads the output of a %s, which is missing" WHERE "%s" EXPECTED "%s FILE%s",
+        reader->family->display_name, read->family->display_name, m->component[slot].index.sources[0].path,
+        read->flag,
+        reader->extra ? ": sigclip_vision_patch14_384.safetensors of Comfy-Org/sigclip_vision_384; or "
+                        "the folder of black-forest-labs/FLUX.1-Redux-dev for --redux"
+                      : "");
+}
+
 /* Checks that the shapes of the model's components fit together. */
 static enum status check_components(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++) {
@@ -185,13 +197,14 @@ static enum status check_components(const struct sluice_model *m, struct error *
         }
         int source = recipe_source_slot(m->recipe, slot);
         const struct component *read = source < SLOTS_MAX ? &m->component[source] : NULL;
-        if (e->code == OK && read && read->text_columns != c->source_columns)
+        if (e->code == OK && c->family && read && !read->family) fail_no_source(m, slot, source, e);
+        if (e->code == OK && c->family && read && read->text_columns != c->source_columns)
             mismatch(read, "text features", read->text_columns, read->family->display_name, c->source_columns,
                      c->family->display_name, e);
         if (e->code == OK && c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
         if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
         if (c->family && c->family->kind == FAMILY_VISION) check_vision(m, c, e);
-        if (c->family && slot_is_extra(&m->recipe->slot[slot])) check_tiny(m, c, e);
+        if (c->family && c->family->kind == FAMILY_TINY_DECODER) check_tiny(m, c, e);
     }
     return e->code;
 }
