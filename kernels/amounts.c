@@ -66,7 +66,9 @@ int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX])
         list[n++] = &norm->statistics;
         list[n++] = &norm->weight;
         list[n++] = &norm->bias;
-        if (op->kind == OP_CONV2D) list[n++] = &op->conv.pixel_norm.weight;
+        if (op->kind != OP_CONV2D) break;
+        list[n++] = &op->conv.pixel_norm.weight;
+        list[n++] = &op->conv.slopes;
         break;
     default:
         break;

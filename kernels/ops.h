@@ -57,8 +57,8 @@ enum op_kind {
                        * latent[C,Y,X] or image[Y,X,C] */
     OP_UNPATCHIFY,    /* inverse of OP_PATCHIFY, times a factor */
     OP_TIMESTEP, /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); variants: enum timestep_form */
-    OP_CONV2D, /* out[Y,X,N] = finish(residual + conv(act(norm(up(in[Y,X,C])))) + bias); square kernel of 1 or
-                  3, "same" padding; same size as `in`, or half, rounded up (stride 2) */
+    OP_CONV2D, /* out[Y,X,N] = finish(residual + scale (conv(act(norm(up(in[Y,X,C])))) + bias)); square kernel
+                  of 1 or 3, "same" padding; same size as `in`, or half, rounded up (stride 2) */
     OP_MEAN_DOWN, /* AvgDown3D of the Wan 2.2 VAE. out[Y/s,X/s,N] = base + means of N equal runs of the
                    * values, ordered (c, frame, row, column), of f frames of s x s pixels */
     OP_REPEAT_UP, /* DupUp3D of the Wan 2.2 VAE. out[sY,sX,N] = base + in[Y,X,C]: value number i, counted as
@@ -79,9 +79,10 @@ enum activation {
     ACTIVATION_RELU,
     ACTIVATION_SIGMOID,
 };
-/* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. TO_SIGNED: 2 v - 1, from images in 0..1 to
- * images in -1..1. */
-enum finishing { FINISH_NONE, FINISH_RELU, FINISH_TO_SIGNED };
+/* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. LEAKY_RELU: v, below zero slope v. PRELU: v,
+ * below zero the output channel's slope times v. TO_SIGNED: 2 v - 1, from images in 0..1 to images in -1..1.
+ */
+enum finishing { FINISH_NONE, FINISH_RELU, FINISH_LEAKY_RELU, FINISH_PRELU, FINISH_TO_SIGNED };
 /* Which two dimensions of a head RoPE rotates together: (2i, 2i + 1), or (i, i + D/2). */
 enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
 
@@ -179,7 +180,10 @@ struct conv_options {
     enum activation activation;   /* activation of the convolution's input, after the norm */
     bool bounded;                 /* the input's values are far below f16's largest number (65,504), as after
                                    * a norm, so devices may round them to f16; norm and pixel_norm imply it */
+    float scale;                  /* factor of convolution and bias, before the residual; 0 means 1 */
     enum finishing finish;        /* last step of the convolution, after bias and residual */
+    float slope;                  /* with FINISH_LEAKY_RELU: factor of negative values */
+    struct tensor slopes;         /* with FINISH_PRELU: factors of negative values [N], of any weight type */
     int upsample;                 /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
     bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y
                                    * - 1, 2X - 1); zero padding takes its place */
@@ -374,8 +378,9 @@ void op_timestep(struct context *x, struct tensor out, float t, enum timestep_fo
 /* Returns element i of a timestep embedding [1, 2 half], on the host. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
 /* weight [N,C,k,k], k 1 or 3; in [Y,X,C]; out and residual [conv_size(Y),conv_size(X),N] or some rows of it,
- * out without gaps. Padding is zero after norm and activation. With stride 2 there is no norm, upsampling or
- * residual.
+ * Pixels may be strided: with columns of a wider image as `in` and other columns as `out`, a dense block
+ * concatenates without copies. Padding is zero after norm and activation. With stride 2 there is no norm,
+ * upsampling or residual.
  *
  * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after the
  * bands above it; larger bands are gathered before they are written, and residuals added as in small bands.
@@ -436,7 +441,7 @@ enum op_class op_class_of(const struct op *op);
 const char *op_class_name(enum op_class of);
 /* Returns the estimated seconds of an operator call at the given rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);
-enum { OP_OPERANDS_MAX = OP_INPUTS + 4 };
+enum { OP_OPERANDS_MAX = OP_INPUTS + 5 };
 /* Lists all tensors that the operator reads (absent ones included) and returns their number. This function
  * alone maps each operator to its member of the union. The adapters' `up` factors, which operators with a
  * down_product also read, are not listed. */

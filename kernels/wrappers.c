@@ -433,12 +433,22 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     return reach * in_row + (growth > 0 ? growth : 0);
 }
 
+/* True if two images are different columns of one wider image. */
+static bool are_other_columns(const struct tensor *a, const struct tensor *b) {
+    int64_t step = a->row_bytes, a_bytes = (int64_t)sizeof(float) * a->dim[2],
+            b_bytes = (int64_t)sizeof(float) * b->dim[2];
+    if (step != b->row_bytes) return false;
+    int64_t after = (int64_t)((uintptr_t)b->data - (uintptr_t)a->data) % step;
+    if (after < 0) after += step;
+    return after >= a_bytes && after + b_bytes <= step;
+}
+
 /* True if `out` of a convolution does not overlap the input rows that it reads, or starts far enough before
  * them. */
 static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo,
                              int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
-    if (ops_no_overlap(out, in)) return true;
+    if (ops_no_overlap(out, in) || are_other_columns(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
     int64_t lead = conv_lead(out->dim[0], out->dim[1], halo, up, in_row, out_row);
     return (int64_t)(to - from) + first_row / up * in_row >= lead;
@@ -530,7 +540,6 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(-1, columns, weight.dim[0]));
     ops_check_true(&c, first >= 0 && (options.stride != 2 || !first) && first + out.dim[0] <= rows, "out",
                    &out, "a band of rows within the result");
-    ops_check_packed(&c, "out", &out);
     check_epilogue(&c, &out, &e.bias, &e.residual);
     ops_check_true(&c, !e.gate.rank && e.activation == ACTIVATION_NONE, "epilogue", &e.gate,
                    "only bias and residual");
@@ -539,11 +548,13 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
     ops_check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
     ops_check_true(&c, !options.norm.statistics.rank || !options.pixel_norm.weight.rank, "pixel norm", &in,
                    "either a group norm or a pixel norm");
+    ops_check_vector(&c, "slopes", &options.slopes, weight.dim[0], options.finish != FINISH_PRELU);
     check_adapters(&c, &weight);
     if (c.ok && weight.adapters) {
         low_rank_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);
         return;
     }
+    if (options.scale == 0) options.scale = 1;
     ops_dispatch(&c, &(struct op){.kind = OP_CONV2D,
                                   .out = out,
                                   .in = {in, weight, e.bias, e.residual},

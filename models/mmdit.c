@@ -294,6 +294,19 @@ void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, cons
     mmdit_feed_forward(x, text, tokens);
 }
 
+void mmdit_stream_block(struct context *x, const struct mmdit_stream *s, struct tensor tokens,
+                        struct mmdit_heads heads) {
+    enum { NORM, GATE = 2 };
+    uint64_t before = x->scratch->used;
+    struct mmdit_qkv a = mmdit_qkv_alloc(x, &tokens);
+    mmdit_norm(x, s, a.n, tokens, NORM);
+    mmdit_project_qkv(x, s, &s->w->attention, heads.rope, &a);
+    mmdit_attention(x, &a, s->first, s->n_updated, heads.size);
+    mmdit_attention_out(x, s, &s->w->attention.out, tokens, a.q, GATE);
+    x->scratch->used = before;
+    mmdit_feed_forward(x, s, tokens);
+}
+
 void mmdit_double_block(struct context *x, const struct mmdit_double *block, struct tensor tokens) {
     int32_t text = block->text_rows, images = tokens.dim[0] - text;
     struct mmdit_stream of_image = {.w = &block->w->image,

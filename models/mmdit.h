@@ -144,6 +144,10 @@ struct mmdit_stream {
 /* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */
 void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, const struct mmdit_stream *text,
                        struct tensor tokens, struct mmdit_heads heads);
+/* Runs a block of one stream: self-attention and feed-forward. Updates the stream's rows of tokens in place.
+ */
+void mmdit_stream_block(struct context *x, const struct mmdit_stream *s, struct tensor tokens,
+                        struct mmdit_heads heads);
 /* A double block of Flux: a joint block over all tokens, where each stream has one row of modulations. */
 struct mmdit_double {
     const struct mmdit_block_weights *w;

@@ -30,14 +30,17 @@
         RECIPE(wan_vace)                                                                                     \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
+    FAMILY(unet_control) FAMILY(unet_control_union)                                                          \
     FAMILY(zimage_control) FAMILY(flux_control) FAMILY(flux_control_xlabs)                                   \
+    FAMILY(qwen_image_control) FAMILY(sd3_control) FAMILY(sd35_control)                                      \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
     FAMILY(qwen3vl) FAMILY(qwen3vl_vision)                                                                   \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(siglip) FAMILY(redux) FAMILY(t5) FAMILY(umt5)                    \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
     FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder)                                                            \
-    FAMILY(taesd) FAMILY(taehv)
+    FAMILY(taesd) FAMILY(taehv)                                                                          \
+    FAMILY(rrdbnet) FAMILY(srvgg)
 /* clang-format on */
 #define NOT_LISTED(name)
 #define PUBLISHED_FAMILIES(X) PUBLISHED_MODELS(X, NOT_LISTED)
@@ -406,7 +409,8 @@ const struct hf_source *recipe_source(const struct recipe *recipe, int i);
 /* Published value of a dimension: the slot's override, else the family's. */
 int slot_dimension(const struct slot *slot, const struct dimension *d);
 
-/* Returns slot number i, counted over the slots of all recipes in order; NULL after the last. */
+/* Returns slot number i, counted over the slots of all recipes in order, then of components that belong to no
+ * pipeline (control networks); NULL after the last. */
 const struct slot *models_slot(int i);
 /* True for the slots of components that are no part of a model and loaded by their flag only: tiny decoders
  * and slot.extra. */
@@ -420,7 +424,8 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
  * (family_files.same_tensors). */
 bool slot_fits_family(const struct slot *slot, const struct family *family);
 /* Finds the first recipe (if denoiser is not NULL: with this denoiser) that has a slot for the family and
- * prefix. Sets *slot to the slot's index; returns NULL if none. */
+ * prefix. Sets *slot to the slot's index; returns NULL if none. For a component that belongs to no pipeline
+ * (control networks), returns a recipe that only lists slots. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
 /* Index of the component that embeds request.redux_images (condition.of_redux); the vision encoder in front

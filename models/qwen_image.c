@@ -8,47 +8,13 @@
  * on the first axis; text positions continue diagonally after the largest image coordinate. The last block
  * updates only the tokens of the generated image; its text gives keys and values. Source: diffusers 0.42,
  * models/transformers/transformer_qwenimage.py, whose tensor names all published files use. */
-#include "models/mmdit.h"
-#include "models/slots.h"
+#include "models/qwen_image.h"
 
-enum {
-    DIM,
-    TWO_DIM,
-    SIX_DIM,
-    FEED_FORWARD,
-    HEAD,
-    HEADS,
-    AXES, /* sizes of the three rope axes: AXES, AXES + 1, AXES + 2 */
-    IN = AXES + 3,
-    PATCH, /* equal to IN */
-    LATENT,
-    TEXT,
-    FREQUENCIES,
-    LAYERS,
-};
+#include "models/slots.h"
 
 /* config.json key and tensor name that mark models which modulate reference tokens as at timestep 0. */
 #define ZERO_COND        "zero_cond_t"
 #define ZERO_COND_TENSOR "__index_timestep_zero__"
-
-struct qwen_image_settings {
-    int axis_dim[3];
-    int zero_cond_t; /* 1: reference tokens are modulated as at timestep 0 */
-};
-
-struct qwen_image_state {
-    struct tensor tokens; /* hidden states of all tokens: [text + image + reference rows, DIM] */
-    /* The rope table and the embedded prompt are shared by the lanes of a prompt. */
-    struct tensor rope; /* rope's cosine and sine: [text + image + reference rows, HEAD/2, 2] */
-    struct tensor text; /* embedded prompt: [text rows, DIM] */
-    /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
-    struct tensor condition;                         /* [rows, DIM] */
-    struct tensor image_modulation, text_modulation; /* [LAYERS, rows, SIX_DIM] */
-    struct tensor final_modulation;                  /* scale and shift of the final layer: [rows, TWO_DIM] */
-    /* Conditioning and image modulation of reference tokens at timestep 0; rank 0 without zero_cond_t. */
-    struct tensor clean_condition;  /* [1, DIM] */
-    struct tensor clean_modulation; /* [LAYERS, 1, SIX_DIM] */
-};
 
 LINEAR_TABLE(qwen_image_embedder_table, DIM, IN, "img_in");
 LINEAR_TABLE(qwen_image_final_modulation_table, TWO_DIM, DIM, "norm_out.linear");
@@ -237,21 +203,26 @@ static void qwen_image_forward_final(struct context *x, const void *weights,
                    (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST});
 }
 
-BLOCK(qwen_image_kind_text, "text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
-      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-BLOCK(qwen_image_kind_time, "time", "time_text_embed", qwen_image_time_table, time_weights,
-      qwen_image_forward_time, .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-BLOCK(qwen_image_kind_embedder, "embedder", "img_in", qwen_image_embedder_table, linear_weights,
-      qwen_image_forward_embedder, .never_quantised = true);
-BLOCK(qwen_image_kind_layer_modulation, "layer_modulation", "transformer_blocks.%d.modulation",
-      qwen_image_layer_modulation_table, layer_modulation_weights, qwen_image_forward_layer_modulation,
-      .update_rate = UPDATE_PER_TIMESTEP);
-BLOCK(qwen_image_kind_layer, "layer", "transformer_blocks.%d", qwen_image_layer_table, mmdit_block_weights,
-      qwen_image_forward_layer);
-BLOCK(qwen_image_kind_last, "last_layer", "transformer_blocks.%d", qwen_image_last_table, mmdit_block_weights,
-      qwen_image_forward_last);
-BLOCK(qwen_image_kind_last_unused, "rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table,
-      mmdit_block_weights, qwen_image_forward_last);
+const struct block_kind qwen_image_kind_text =
+    BLOCK_KIND("text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+const struct block_kind qwen_image_kind_time =
+    BLOCK_KIND("time", "time_text_embed", qwen_image_time_table, time_weights, qwen_image_forward_time,
+               .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
+const struct block_kind qwen_image_kind_embedder =
+    BLOCK_KIND("embedder", "img_in", qwen_image_embedder_table, linear_weights, qwen_image_forward_embedder,
+               .never_quantised = true);
+const struct block_kind qwen_image_kind_layer_modulation = BLOCK_KIND(
+    "layer_modulation", "transformer_blocks.%d.modulation", qwen_image_layer_modulation_table,
+    layer_modulation_weights, qwen_image_forward_layer_modulation, .update_rate = UPDATE_PER_TIMESTEP);
+const struct block_kind qwen_image_kind_layer = BLOCK_KIND(
+    "layer", "transformer_blocks.%d", qwen_image_layer_table, mmdit_block_weights, qwen_image_forward_layer);
+const struct block_kind qwen_image_kind_last =
+    BLOCK_KIND("last_layer", "transformer_blocks.%d", qwen_image_last_table, mmdit_block_weights,
+               qwen_image_forward_last);
+const struct block_kind qwen_image_kind_last_unused =
+    BLOCK_KIND("rest", "transformer_blocks.%d.rest", qwen_image_last_unused_table, mmdit_block_weights,
+               qwen_image_forward_last);
 BLOCK(qwen_image_kind_final_modulation, "final_modulation", "norm_out", qwen_image_final_modulation_table,
       linear_weights, qwen_image_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP,
       .never_quantised = true);
@@ -276,7 +247,7 @@ static enum status qwen_image_refuse(const struct component *c, struct error *e)
 static const struct expectation qwen_image_expects[] = {
     {"guidance_embeds", NULL}, {"use_additional_t_cond", NULL}, {"use_layer3d_rope", NULL}, {0}};
 
-static enum status qwen_image_check_dims(const struct component *c, struct error *e) {
+enum status qwen_image_check_dims(const struct component *c, int n_blocks, struct error *e) {
     const int32_t *d = c->dims;
     struct mmdit_sizes sizes = {.dim = d[DIM],
                                 .feed_forward = d[FEED_FORWARD],
@@ -286,7 +257,7 @@ static enum status qwen_image_check_dims(const struct component *c, struct error
                                 .axis = ((const struct qwen_image_settings *)c->settings)->axis_dim,
                                 .n_axes = 3,
                                 .layers = d[LAYERS],
-                                .n_blocks = 2 * d[LAYERS] + 6};
+                                .n_blocks = n_blocks};
     return mmdit_check_sizes(c, &sizes, e);
 }
 
@@ -313,7 +284,7 @@ static enum status qwen_image_configure(struct component *c, const struct config
     config_check_list(config, "axes_dims_rope", 3, e);
     if (index_find(&c->index, ZERO_COND_TENSOR) && !config_find(config, ZERO_COND)) s->zero_cond_t = 1;
     if (e->code != OK || qwen_image_check_patch(c, e) != OK) return e->code;
-    return qwen_image_check_dims(c, e);
+    return qwen_image_check_dims(c, 2 * c->dims[LAYERS] + 6, e);
 }
 
 /* Lists each modulation block before the block that uses the modulation: visits have this order if nothing is
@@ -334,8 +305,8 @@ static int qwen_image_blocks(const struct component *c, struct block_ref *refs) 
     return n;
 }
 
-static void qwen_image_declare_rows(const struct component *c, const struct lane *lane, struct arena *arena,
-                                    bool *ok) {
+void qwen_image_declare_rows(const struct component *c, const struct lane *lane, struct arena *arena,
+                             bool *ok) {
     struct qwen_image_state *s = lane->state;
     const int32_t *d = c->dims;
     int32_t rows = lane->hoisted ? lane->hoisted : 1, layers[] = {d[LAYERS], rows, d[SIX_DIM]};
@@ -346,6 +317,13 @@ static void qwen_image_declare_rows(const struct component *c, const struct lane
     if (!((const struct qwen_image_settings *)c->settings)->zero_cond_t || !lane->reference[0].rank) return;
     s->clean_condition = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[DIM]}, ok);
     s->clean_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], 1, d[SIX_DIM]}, ok);
+}
+
+void qwen_image_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
+                               bool *ok) {
+    struct qwen_image_state *s = lane->state;
+    s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){s->tokens.dim[0], c->dims[HEAD] / 2, 2}, ok);
+    s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){lane->text.dim[0], c->dims[DIM]}, ok);
 }
 
 static void qwen_image_declare(const struct component *c, struct lane *lanes, int n_lanes,
@@ -361,9 +339,7 @@ static void qwen_image_declare(const struct component *c, struct lane *lanes, in
         else
             qwen_image_declare_rows(c, &lanes[0], arena, ok);
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, dim}, ok);
-        if (first != i) continue;
-        s->rope = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){rows, c->dims[HEAD] / 2, 2}, ok);
-        s->text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){text, dim}, ok);
+        if (first == i) qwen_image_declare_prompt(c, &lanes[i], arena, ok);
     }
 }
 
@@ -371,34 +347,17 @@ static const char *const qwen_image_ignorable[] = {ZERO_COND_TENSOR, NULL};
 static const char *const qwen_image_architectures[] = {"qwen_image", NULL};
 /* Sizes of the published Qwen-Image, 20.4 B parameters. */
 static const struct dimension qwen_image_dimensions[] = {
-    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
-    {"axis0", 16, 2, 256, .place = AXES},
-    {"axis1", 56, 2, 256, .place = AXES + 1},
-    {"axis2", 56, 2, 256, .place = AXES + 2},
-    {"layers", 60, 1, 500, .place = LAYERS, OF_BLOCKS("transformer_blocks."), .key = "num_layers"},
-    {"hidden", 3584, 8, 65536, .place = TEXT, OF_TENSOR(2, 1, "txt_in.weight"), .key = "joint_attention_dim"},
-    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
-    {.place = DIM, OF_TENSOR(2, 0, "img_in.weight")},
-    {.place = IN, OF_TENSOR(2, 1, "img_in.weight"), .key = "in_channels"},
+    QWEN_IMAGE_DIMENSIONS(60),
+    QWEN_IMAGE_TENSOR_DIMENSIONS,
     {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight")},
-    {.place = FREQUENCIES, OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight")},
-    {.place = HEAD, OF_TENSOR(1, 0, "transformer_blocks.0.attn.norm_q.weight"), .key = "attention_head_dim"},
-    {.place = FEED_FORWARD, OF_TENSOR(2, 0, "transformer_blocks.0.img_mlp.net.0.proj.weight")},
 };
 
-#define AXIS(i, published)                                                                                   \
-    {                                                                                                        \
-        {"axes_dims_rope." #i}, offsetof(struct qwen_image_settings, axis_dim[i]), SETTING_INT, published,   \
-            2, 512                                                                                           \
-    }
 static const struct setting qwen_image_settings[] = {
-    AXIS(0, 16),
-    AXIS(1, 56),
-    AXIS(2, 56),
+    QWEN_IMAGE_AXES,
     {{ZERO_COND}, offsetof(struct qwen_image_settings, zero_cond_t), SETTING_BOOL, 0, 0, 1},
 };
 
-static void qwen_image_derive_dims(struct component *c) {
+void qwen_image_derive_dims(struct component *c) {
     struct qwen_image_settings *s = (struct qwen_image_settings *)c->settings;
     int32_t *d = c->dims;
     for (int i = 0; i < 3; i++) s->axis_dim[i] = d[AXES + i];
@@ -409,7 +368,7 @@ static void qwen_image_derive_dims(struct component *c) {
     d[IN] = d[PATCH] = MMDIT_PATCH * MMDIT_PATCH * d[LATENT];
 }
 
-static void qwen_image_derive(struct component *c) {
+void qwen_image_derive(struct component *c) {
     int32_t *d = c->dims;
     d[TWO_DIM] = 2 * d[DIM];
     d[SIX_DIM] = 6 * d[DIM];

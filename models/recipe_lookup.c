@@ -76,13 +76,33 @@ enum { ALL_SLOTS_MAX = 1024 };
 static const struct slot *all_slots[ALL_SLOTS_MAX];
 static pthread_once_t all_slots_listed = PTHREAD_ONCE_INIT;
 
+/* Components that belong to no pipeline, with slots as in a recipe: control networks. */
+static struct recipe network_slots;
+
+static void list_network_slots(void) {
+    static const char *const prefixes[] = {"", "control_model.", NULL};
+    int n = 0;
+    for (const struct family *const *f = families; *f; f++) {
+        if ((*f)->kind != FAMILY_CONTROL) continue;
+        assert(n < SLOTS_MAX);
+        network_slots.slot[n++] = (struct slot){.family = *f,
+                                                .flag = "--control-net",
+                                                .display_name = "control network",
+                                                .folder = "controlnet",
+                                                .prefixes = prefixes};
+    }
+}
+
 static void list_all_slots(void) {
     int n = 0;
+    list_network_slots();
     for (const struct recipe *const *r = recipes; *r; r++)
         for (int k = 0; k < SLOTS_MAX && (*r)->slot[k].family; k++) {
             assert(n < ALL_SLOTS_MAX - 1);
             all_slots[n++] = &(*r)->slot[k];
         }
+    for (int k = 0; k < SLOTS_MAX && network_slots.slot[k].family; k++)
+        all_slots[n++] = &network_slots.slot[k];
 }
 
 const struct slot *models_slot(int i) {
@@ -125,7 +145,8 @@ const struct recipe *models_find_slot(const struct family *family, const char *p
         bool may = !denoiser || recipe_family(*r, FAMILY_DENOISER) == denoiser;
         if (may && find_slot(*r, family, prefix, slot)) return *r;
     }
-    return NULL;
+    models_slot(0); /* lists network_slots */
+    return !denoiser && find_slot(&network_slots, family, prefix, slot) ? &network_slots : NULL;
 }
 
 int condition_parts(const struct condition *condition) {

@@ -35,6 +35,12 @@ static int redux_blocks(const struct component *c, struct block_ref *refs) {
     return 1;
 }
 
+/* The embedder has no state: its hidden rows are scratch. */
+static void redux_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                          struct arena *pictures, bool *ok) {
+    (void)c, (void)lanes, (void)n_lanes, (void)arena, (void)pictures, (void)ok;
+}
+
 /* Sizes of FLUX.1-Redux-dev, 64.5 M parameters. The hidden width is three times the output's. */
 static const struct dimension redux_dimensions[] = {
     {"siglip_width", 1152, 8, 65536, .place = SOURCE, OF_TENSOR(2, 1, "redux_up.weight"), .key = "redux_dim"},
@@ -61,5 +67,6 @@ const struct family family_redux = {
                .derive_dims = redux_derive_dims,
                .derive = redux_derive},
     .blocks = {.list = redux_blocks},
+    .state = {.bytes = 1, .declare = redux_declare},
     .predicted = {{.kind = "embedder", .alone = true, .tokens = 729, .text_rows = 729, .text_columns = 4096}},
 };

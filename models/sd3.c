@@ -8,72 +8,15 @@
  * block the text gives keys and values only (context_pre_only). Source: diffusers 0.42,
  * models/transformers/transformer_sd3.py; checkpoint names of the authors: loaders/single_file_utils.py,
  * convert_sd3_transformer_checkpoint_to_diffusers. */
-#include "models/mmdit.h"
+#include "models/sd3.h"
+
 #include "models/slots.h"
 
 #include <math.h>
 
-/* Block name prefixes in diffusers' files and in the authors' checkpoints. */
-#define DIFFUSERS_BLOCK  "transformer_blocks.%d."
-#define CHECKPOINT_BLOCK "joint_blocks.%d."
-
-/* Indices into component.dims. */
-enum sd3_dim {
-    DIM,
-    TWO_DIM,
-    SIX_DIM,
-    FEED_FORWARD,
-    HEAD,
-    HEADS,
-    LATENT,
-    IN,
-    SIDE,
-    PATCH,
-    TABLE_SIDE,
-    POSITIONS,
-    TEXT,
-    POOLED,
-    FREQUENCIES,
-    LAYERS,
-    NORMED,      /* 1: the model has query and key norms (qk_norm) */
-    DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
-    /* Dims that sd3_block_dims sets for each block and for its modulation; flags are 0 or 1. */
-    DUAL, /* 1: the block has a second attention (attn2) */
-    DUAL_NORMED,
-    TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */
-    TEXT_UPDATED_NORMED,
-    CONTEXT_PRE_ONLY, /* 1 in the last block, where text only gives keys and values */
-    IMAGE_PARTS_DIM,  /* number of values in the block's image modulation */
-};
-
 /* Variants of Stable Diffusion 3 that tensor shapes distinguish: 3.5 large has query and key norms, 3.5
  * medium also has dual attention layers. */
 enum { SD3_MEDIUM, SD35_MEDIUM, SD35_LARGE };
-
-enum { SD3_DUAL_LAYERS_MAX = 64, SD3_LAYERS_MAX = 400 };
-
-struct sd3_settings {
-    int head, layers, table_side;
-    int latent_side; /* width and height of the training images in latent pixels (sample_size) */
-    int n_dual_layers;
-    float dual_layer[SD3_DUAL_LAYERS_MAX]; /* blocks with attn2, ascending (dual_attention_layers) */
-};
-
-/* Numbers of modulation parts, DIM values each: 6 per stream; 9 with attn2; 2 for the last block's text. */
-enum { SIX_PARTS = 6, NINE_PARTS = 9, TWO_PARTS = 2 };
-
-struct sd3_state {
-    struct tensor tokens;    /* hidden states of all tokens: [text + image rows, DIM] */
-    struct tensor positions; /* learned position embeddings: [image rows, DIM], shared by all lanes */
-    /* Embedded prompt, shared by the lanes of a prompt: [text rows, DIM]. */
-    struct tensor text;
-    /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
-    struct tensor condition; /* [rows, DIM] */
-    /* Modulation of all blocks, [parts, rows * DIM]: for each block the image's parts, then the text's. A
-     * block's slice is read as [rows, parts * DIM]. */
-    struct tensor modulation;
-    struct tensor final_modulation; /* scale and shift of the final layer: [rows, TWO_DIM] */
-};
 
 LINEAR_TABLE(sd3_context_table, DIM, TEXT, "context_embedder");
 /* AdaLN of the final layer. diffusers' files store scale before shift; the authors' checkpoint stores shift
@@ -91,12 +34,7 @@ CONV_TABLE(sd3_embedder_table, DIM, IN, SIDE, "pos_embed.proj", "x_embedder.proj
 struct sd3_pos_embed_weights { POSITION(FIELD_, ) };
 WEIGHT_TABLE(sd3_position_table, POSITION, sd3_pos_embed_weights, "", "");
 
-#define CONDITIONING(X, S)                                                                                   \
-    X##LINEAR(S, time_in, DIM, FREQUENCIES, "timestep_embedder.linear_1", "t_embedder.mlp.0")                \
-    X##LINEAR(S, time_out, DIM, DIM, "timestep_embedder.linear_2", "t_embedder.mlp.2")                       \
-    X##LINEAR(S, pooled_in, DIM, POOLED, "text_embedder.linear_1", "y_embedder.mlp.0")                       \
-    X##LINEAR(S, pooled_out, DIM, DIM, "text_embedder.linear_2", "y_embedder.mlp.2")
-WEIGHT_TABLE(sd3_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights, "time_text_embed.", "");
+WEIGHT_TABLE(sd3_conditioning_table, SD3_CONDITIONING, mmdit_time_text_embed_weights, "time_text_embed.", "");
 
 /* Weights of a joint block, in the order of use. */
 #define TEXT_Q(X, S, S_NORMED)                                                                               \
@@ -130,11 +68,11 @@ WEIGHT_TABLE(sd3_conditioning_table, CONDITIONING, mmdit_time_text_embed_weights
     X##LINEAR(S, image.up, FEED_FORWARD, DIM, "ff.net.0.proj", "x_block.mlp.fc1")                            \
     X##LINEAR(S, image.down, DIM, FEED_FORWARD, "ff.net.2", "x_block.mlp.fc2")                               \
     TEXT_MLP(X, IF_DIM(S, TEXT_UPDATED))
-WEIGHT_TABLE(sd3_layer_table, LAYER, mmdit_block_weights, DIFFUSERS_BLOCK, CHECKPOINT_BLOCK);
+WEIGHT_TABLE(sd3_layer_table, LAYER, mmdit_block_weights, SD3_BLOCK, SD3_CHECKPOINT_BLOCK);
 /* Text query weights of the last block: files have these weights, the model does not use them
  * (context_pre_only). */
 #define UNUSED(X, S) TEXT_Q(X, S, IF_DIM(S, NORMED))
-WEIGHT_TABLE(sd3_unused_table, UNUSED, mmdit_block_weights, DIFFUSERS_BLOCK, CHECKPOINT_BLOCK);
+WEIGHT_TABLE(sd3_unused_table, UNUSED, mmdit_block_weights, SD3_BLOCK, SD3_CHECKPOINT_BLOCK);
 
 /* Text modulation of the last block has two parts, shift and scale; diffusers' files store scale before
  * shift. */
@@ -144,8 +82,7 @@ WEIGHT_TABLE(sd3_unused_table, UNUSED, mmdit_block_weights, DIFFUSERS_BLOCK, CHE
               "norm1_context.linear", "context_block.adaLN_modulation.1")                                    \
     X##LINEAR(IF_DIM(S, CONTEXT_PRE_ONLY), text, TWO_DIM, DIM,                                               \
               "norm1_context.linear[1,0/2]", "context_block.adaLN_modulation.1")
-struct sd3_modulation_weights { struct linear_weights image, text; };
-WEIGHT_TABLE(sd3_modulation_table, MODULATION, sd3_modulation_weights, DIFFUSERS_BLOCK, CHECKPOINT_BLOCK);
+WEIGHT_TABLE(sd3_modulation_table, MODULATION, sd3_modulation_weights, SD3_BLOCK, SD3_CHECKPOINT_BLOCK);
 /* clang-format on */
 
 static bool sd3_is_dual(const struct sd3_settings *s, int number) {
@@ -205,7 +142,7 @@ static void sd3_forward_conditioning(struct context *x, const void *weights,
     mmdit_time_text_embed(x, scope_rows(state->condition, scope), weights, scope, 1);
 }
 
-static void sd3_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
+void sd3_forward_modulation(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct sd3_modulation_weights *w = weights;
     const struct sd3_state *state = scope->lane->state;
     struct tensor condition = scope_rows(state->condition, scope);
@@ -268,22 +205,25 @@ static void sd3_forward_final(struct context *x, const void *weights, const stru
                    (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_LAST});
 }
 
-BLOCK(sd3_kind_position, "position", "pos_embed", sd3_position_table, sd3_pos_embed_weights,
-      sd3_forward_position, .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
-BLOCK(sd3_kind_context, "context", "context_embedder", sd3_context_table, linear_weights, sd3_forward_context,
-      .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+const struct block_kind sd3_kind_position =
+    BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_pos_embed_weights, sd3_forward_position,
+               .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
+const struct block_kind sd3_kind_context =
+    BLOCK_KIND("context", "context_embedder", sd3_context_table, linear_weights, sd3_forward_context,
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 BLOCK(sd3_kind_conditioning, "conditioning", "time_text_embed", sd3_conditioning_table,
       mmdit_time_text_embed_weights, sd3_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
       .never_quantised = true);
-BLOCK(sd3_kind_embedder, "embedder", "pos_embed.proj", sd3_embedder_table, linear_weights,
-      sd3_forward_embedder, .never_quantised = true);
+const struct block_kind sd3_kind_embedder =
+    BLOCK_KIND("embedder", "pos_embed.proj", sd3_embedder_table, linear_weights, sd3_forward_embedder,
+               .never_quantised = true);
 
-BLOCK(sd3_kind_modulation, "modulation", DIFFUSERS_BLOCK "modulation", sd3_modulation_table,
-      sd3_modulation_weights, sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-BLOCK(sd3_kind_layer, "layer", "transformer_blocks.%d", sd3_layer_table, mmdit_block_weights,
-      sd3_forward_layer, .skippable = true);
-BLOCK(sd3_kind_unused, "rest", DIFFUSERS_BLOCK "rest", sd3_unused_table, mmdit_block_weights,
-      sd3_forward_layer);
+BLOCK(sd3_kind_modulation, "modulation", SD3_BLOCK "modulation", sd3_modulation_table, sd3_modulation_weights,
+      sd3_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+const struct block_kind sd3_kind_layer =
+    BLOCK_KIND("layer", "transformer_blocks.%d", sd3_layer_table, mmdit_block_weights, sd3_forward_layer,
+               .skippable = true);
+BLOCK(sd3_kind_unused, "rest", SD3_BLOCK "rest", sd3_unused_table, mmdit_block_weights, sd3_forward_layer);
 BLOCK(sd3_kind_final_modulation, "final_modulation", "norm_out", sd3_final_modulation_table, linear_weights,
       sd3_forward_final_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 BLOCK(sd3_kind_final, "final", "proj_out", sd3_final_table, linear_weights, sd3_forward_final,
@@ -309,7 +249,7 @@ static int sd3_blocks(const struct component *c, struct block_ref *refs) {
 }
 
 /* Sets the dims that determine which weights a block and the block's modulation have. */
-static void sd3_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
+void sd3_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
     dims[CONTEXT_PRE_ONLY] = sd3_is_last(s, ref->number);
     dims[TEXT_UPDATED] = !dims[CONTEXT_PRE_ONLY];
@@ -320,7 +260,7 @@ static void sd3_block_dims(const struct component *c, const struct block_ref *re
 }
 
 /* Selects a centred rectangle of the learned position table. An odd margin is larger below and right. */
-static int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
+int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side, n = 0;
     int32_t h = lane->latent.dim[2] / MMDIT_PATCH, w = lane->latent.dim[3] / MMDIT_PATCH;
     int32_t first = (side - h) / 2 * side + (side - w) / 2;
@@ -330,8 +270,8 @@ static int sd3_rows(const struct component *c, int i_table, const struct lane *l
     return h * w;
 }
 
-static enum status sd3_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
-                                   struct error *e) {
+enum status sd3_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
+                            struct error *e) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side;
     int32_t h = lanes[0].latent.dim[2] / MMDIT_PATCH, w = lanes[0].latent.dim[3] / MMDIT_PATCH;
     (void)n_lanes; /* lane 0 suffices: all lanes have the same image size */
@@ -343,8 +283,7 @@ static enum status sd3_check_lanes(const struct component *c, const struct lane 
                      c->index.sources[0].path, w, h, side);
 }
 
-static void sd3_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
-                               bool *ok) {
+void sd3_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena, bool *ok) {
     struct sd3_state *s = lane->state;
     const struct sd3_settings *settings = (const struct sd3_settings *)c->settings;
     int32_t rows = lane->hoisted ? lane->hoisted : 1, text = lane->text.dim[0], dim = c->dims[DIM];
@@ -369,6 +308,11 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){lanes[i].text.dim[0] + image, dim}, ok);
         if (first == i) sd3_declare_prompt(c, &lanes[i], arena, ok);
     }
+}
+
+int sd3_residual_of(int layer, int n, int n_residuals) {
+    double interval = (double)n / n_residuals;
+    return layer + 1 < n ? (int)(layer / interval) : -1;
 }
 
 /* True for Stable Diffusion 3, and for ControlNets and IP-Adapters, which sd3_refuse rejects by name. */
@@ -398,26 +342,26 @@ static enum status sd3_mismatch(const struct component *c, const char *key, doub
 
 /* Tensors whose presence shows query and key norms (sd3_norm_names) or attn2 (sd3_dual_names). Of one naming
  * scheme, a block has all tensors of a list or none. */
-static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
-                                             DIFFUSERS_BLOCK "attn.norm_k.weight",
-                                             DIFFUSERS_BLOCK "attn.norm_added_q.weight",
-                                             DIFFUSERS_BLOCK "attn.norm_added_k.weight",
-                                             CHECKPOINT_BLOCK "x_block.attn.ln_q.weight",
-                                             CHECKPOINT_BLOCK "x_block.attn.ln_k.weight",
-                                             CHECKPOINT_BLOCK "context_block.attn.ln_q.weight",
-                                             CHECKPOINT_BLOCK "context_block.attn.ln_k.weight",
-                                             NULL};
-static const char *const sd3_dual_names[] = {DIFFUSERS_BLOCK "attn2.to_q.weight",
-                                             DIFFUSERS_BLOCK "attn2.to_k.weight",
-                                             DIFFUSERS_BLOCK "attn2.to_v.weight",
-                                             DIFFUSERS_BLOCK "attn2.to_out.0.weight",
-                                             DIFFUSERS_BLOCK "attn2.norm_q.weight",
-                                             DIFFUSERS_BLOCK "attn2.norm_k.weight",
-                                             CHECKPOINT_BLOCK "x_block.attn2.qkv.weight",
-                                             CHECKPOINT_BLOCK "x_block.attn2.proj.weight",
-                                             CHECKPOINT_BLOCK "x_block.attn2.ln_q.weight",
-                                             CHECKPOINT_BLOCK "x_block.attn2.ln_k.weight",
-                                             NULL};
+const char *const sd3_norm_names[] = {SD3_BLOCK "attn.norm_q.weight",
+                                      SD3_BLOCK "attn.norm_k.weight",
+                                      SD3_BLOCK "attn.norm_added_q.weight",
+                                      SD3_BLOCK "attn.norm_added_k.weight",
+                                      SD3_CHECKPOINT_BLOCK "x_block.attn.ln_q.weight",
+                                      SD3_CHECKPOINT_BLOCK "x_block.attn.ln_k.weight",
+                                      SD3_CHECKPOINT_BLOCK "context_block.attn.ln_q.weight",
+                                      SD3_CHECKPOINT_BLOCK "context_block.attn.ln_k.weight",
+                                      NULL};
+const char *const sd3_dual_names[] = {SD3_BLOCK "attn2.to_q.weight",
+                                      SD3_BLOCK "attn2.to_k.weight",
+                                      SD3_BLOCK "attn2.to_v.weight",
+                                      SD3_BLOCK "attn2.to_out.0.weight",
+                                      SD3_BLOCK "attn2.norm_q.weight",
+                                      SD3_BLOCK "attn2.norm_k.weight",
+                                      SD3_CHECKPOINT_BLOCK "x_block.attn2.qkv.weight",
+                                      SD3_CHECKPOINT_BLOCK "x_block.attn2.proj.weight",
+                                      SD3_CHECKPOINT_BLOCK "x_block.attn2.ln_q.weight",
+                                      SD3_CHECKPOINT_BLOCK "x_block.attn2.ln_k.weight",
+                                      NULL};
 
 /* Finds the blocks with attn2 by their tensors; META if dual_attention_layers disagrees. */
 static enum status sd3_read_dual_layers(struct component *c, const struct config *config, struct error *e) {
@@ -435,7 +379,7 @@ static enum status sd3_read_dual_layers(struct component *c, const struct config
 }
 
 /* Reads the side of the position table, whose tensor may have a leading axis of 1. */
-static enum status sd3_read_positions(struct component *c, struct error *e) {
+enum status sd3_read_positions(struct component *c, struct error *e) {
     enum { TABLE_SIDE_MAX = 1 << 12 };
     int32_t *d = c->dims;
     const char *name = component_first_existing(c, "pos_embed.pos_embed", "pos_embed");
@@ -462,7 +406,7 @@ static enum status sd3_check_inputs(const struct component *c, struct error *e) 
                      c->index.sources[0].path, d[IN], latent, latent, 2 * latent + 1);
 }
 
-static enum status sd3_check_dims(const struct component *c, struct error *e) {
+static enum status sd3_check_dims(const struct component *c, int n_blocks, struct error *e) {
     const int32_t *d = c->dims;
     struct mmdit_sizes sizes = {.dim = d[DIM],
                                 .feed_forward = d[FEED_FORWARD],
@@ -470,29 +414,32 @@ static enum status sd3_check_dims(const struct component *c, struct error *e) {
                                 .frequencies = d[FREQUENCIES],
                                 .patch = d[PATCH],
                                 .layers = d[LAYERS],
-                                .n_blocks = 2 * d[LAYERS] + 7};
+                                .n_blocks = n_blocks};
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
+enum status sd3_read_layers(struct component *c, const struct config *config, int n_blocks, struct error *e) {
     enum { HEAD_PUBLISHED = 64 }; /* head size if neither a norm's shape nor config.json gives it */
     int32_t *d = c->dims;
-    int head = HEAD_PUBLISHED;
+    int head = HEAD_PUBLISHED, patch = MMDIT_PATCH;
     const char *norm = component_first_existing(c, "transformer_blocks.0.attn.norm_q.weight",
                                                 "joint_blocks.0.x_block.attn.ln_q.weight");
     config_int(config, "attention_head_dim", 1, 512, &head, e);
     d[NORMED] = d[NORMED] > 0;
     d[HEAD] = d[NORMED] ? component_dim(c, norm, 1, 0, e) : head;
     d[SIDE] = MMDIT_PATCH;
-    if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
-    int patch = MMDIT_PATCH;
-    if (sd3_read_positions(c, e) != OK ||
+    if (e->code != OK || sd3_check_dims(c, n_blocks, e) != OK ||
         config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK)
         return e->code;
     return sd3_read_dual_layers(c, config, e);
 }
 
-static void sd3_derive_dims(struct component *c) {
+static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
+    if (sd3_check_inputs(c, e) != OK || sd3_read_positions(c, e) != OK) return e->code;
+    return sd3_read_layers(c, config, 2 * c->dims[LAYERS] + 7, e);
+}
+
+void sd3_derive_dims(struct component *c) {
     struct sd3_settings *s = (struct sd3_settings *)c->settings;
     int32_t *d = c->dims;
     if (d[DUAL_LAYERS] > d[LAYERS]) d[DUAL_LAYERS] = d[LAYERS];
@@ -505,7 +452,7 @@ static void sd3_derive_dims(struct component *c) {
     d[POSITIONS] = d[TABLE_SIDE] * d[TABLE_SIDE];
 }
 
-static void sd3_derive(struct component *c) {
+void sd3_derive(struct component *c) {
     struct sd3_settings *s = (struct sd3_settings *)c->settings;
     int32_t *d = c->dims;
     d[SIDE] = MMDIT_PATCH;
@@ -524,9 +471,9 @@ static void sd3_derive(struct component *c) {
     c->variant = d[DUAL_LAYERS] ? SD35_MEDIUM : d[NORMED] ? SD35_LARGE : SD3_MEDIUM;
 }
 
-static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
+const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
-static const struct expectation sd3_expects[] = {{"qk_norm", "rms_norm"}, {0}};
+const struct expectation sd3_expects[] = {{"qk_norm", "rms_norm"}, {0}};
 
 /* Sizes of the published Stable Diffusion 3 medium, 2.0 B parameters. */
 static const struct dimension sd3_dimensions[] = {

@@ -461,11 +461,12 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
     BLOCK_KIND(kind, name, unet_conditioning_table, conditioning_weights, unet_forward_conditioning,         \
                .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true)
 const struct block_kind unet_conditioning[2] = {CONDITIONING_KIND("time", "time_embedding"),
-                                                       CONDITIONING_KIND("added", "add_embedding")};
+                                                CONDITIONING_KIND("added", "add_embedding")};
 BLOCK(unet_kind_in, "conv_in", "conv_in", unet_in_table, linear_weights, unet_forward_in,
       .never_quantised = true);
-const struct block_kind unet_kind_downsample = BLOCK_KIND(
-    "downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_weights, unet_forward_downsample);
+const struct block_kind unet_kind_downsample =
+    BLOCK_KIND("downsample", "down_blocks.%d.downsample", unet_downsample_table, linear_weights,
+               unet_forward_downsample);
 BLOCK(unet_kind_upsample, "upsample", "up_blocks.%d.upsample", unet_upsample_table, linear_weights,
       unet_forward_upsample);
 BLOCK(unet_kind_upsample_after_attention, "upsample_after_attention", "up_blocks.%d.upsample",

@@ -197,8 +197,9 @@ extern const struct dimension unet_dimensions[N_UNET_DIMENSIONS];
 extern const struct setting unet_settings_rows[N_UNET_SETTINGS];
 extern const struct expectation unet_expects[];
 
-/* Initialisers of dimension rows. CHANNELS_OF, LAYERS_OF: level i; CONFIG_LEVELS: the entries of a config.json
- * array that has one entry per level; UNET_CONFIG: what UNets and their control networks have in common. */
+/* Initialisers of dimension rows. CHANNELS_OF, LAYERS_OF: level i; CONFIG_LEVELS: the entries of a
+ * config.json array that has one entry per level; UNET_CONFIG: what UNets and their control networks have in
+ * common. */
 #define CONFIG_LEVEL(i, place_, key_, ...)                                                                   \
     { .place = (place_) + (i), .key = key_ "." #i, __VA_ARGS__ }
 #define CONFIG_LEVELS(place, key, ...)                                                                       \
@@ -216,8 +217,7 @@ extern const struct expectation unet_expects[];
         {"unet_resnets", 2, 1, UNET_RESNETS_MAX, .place = RESNETS},                                          \
         {"unet_heads", 8, 0, 512, .place = EQUAL_HEADS}, {"unet_groups", 32, 1, 4096, .place = GROUPS},      \
         {"unet_convolved", UNET_CONV_AXES, 0, UNET_CONV_AXES, .place = CONV_AXES},                           \
-        {"unet_text", 768, 8, 65536, .place = CONTEXT}, {"unet_pooled", 0, 0, 65536, .place = POOLED},       \
-    {                                                                                                        \
+        {"unet_text", 768, 8, 65536, .place = CONTEXT}, {"unet_pooled", 0, 0, 65536, .place = POOLED}, {     \
         "unet_numbers", 0, 0, ADD_TIME_IDS_MAX, .place = TIME_IDS                                            \
     }
 #define UNET_CONFIG                                                                                          \

@@ -276,6 +276,7 @@ static void control_declare(const struct component *c, struct lane *lanes, int n
         one.refiner_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){refiners, n, d[FOUR_DIM]}, ok);
     one.layer_modulation = arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){d[LAYERS], n, d[FOUR_DIM]}, ok);
     for (int i = 0; i < n_lanes; i++) {
+        if (!lane_computes(&lanes[i])) continue;
         struct control_state *s = lanes[i].state;
         int32_t rows = zimage_image_row_count(&lanes[i]) + zimage_caption_row_count(&lanes[i]);
         *s = one;

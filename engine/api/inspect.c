@@ -198,6 +198,22 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
     json_put(component, "groups", list);
 }
 
+/* Describes a control network: the family of models that it controls, its input and its modes. */
+static json_t *control_json(const struct component *c) {
+    static const char *const inputs[] = {[CONTROL_PIXELS] = "pixels",
+                                         [CONTROL_SIGNED_PIXELS] = "pixels",
+                                         [CONTROL_LATENT] = "latent"};
+    const struct family_control *control = &c->family->control;
+    json_t *modes = json_array();
+    const char *const *name = control->modes;
+    for (int i = 0; i < c->control.modes; i++) { /* modes behind the named ones have numbers */
+        json_push(modes, name && *name ? json_string(*name) : json_integer(i));
+        if (name && *name) name++;
+    }
+    return json_pack("{s:s, s:s, s:o, s:i}", "denoiser", control->denoiser->name, "input",
+                     inputs[control->input], "modes", modes, "blocks", c->n_blocks);
+}
+
 static json_t *component_json(const struct component *c, const struct config *config, const char *name,
                               enum config_origin origin, bool tensors) {
     json_t *files = json_array();
@@ -213,6 +229,7 @@ static json_t *component_json(const struct component *c, const struct config *co
                              c->family ? c->family->name : NULL, "files", files, "tensors", n, "bytes", bytes,
                              "types", inspect_types(&c->index), "config", config_json(config), "config_from",
                              config_origin_word[origin]);
+    if (c->family && c->family->kind == FAMILY_CONTROL) json_put(json, "control", control_json(c));
     add_groups(&c->index, json);
     if (tensors) json_put(json, "list", inspect_tensors(&c->index));
     return json;
@@ -322,6 +339,12 @@ static enum status inspect_unplaced(struct sys *sys, struct component_files *fil
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
     if (file->family) shown.recipe = models_find_slot(file->family, file->prefix, NULL, &shown.slot);
     if (shown.recipe && !file->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
+    char name[32]; /* several control networks have numbers */
+    int before = 0;
+    for (int i = 0; i < to->n_components && file->family && file->family->kind == FAMILY_CONTROL; i++)
+        before += to->component[i].family && to->component[i].family->kind == FAMILY_CONTROL;
+    snprintf(name, sizeof name, "controlnet_%d", before + 1);
+    if (before) shown.name = name;
     inspect_component_file(sys, files, file, shown, to, e);
     return e->code;
 }
@@ -436,7 +459,10 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
         *e = unresolved;
     if (e->code == OK && to->recipe) pipeline_check_disabled_parts(o, to->recipe, o->model, e);
     if (e->code == OK && to->recipe) inspect_slots(sys, files, to, e);
-    if (e->code == OK && !to->recipe) {
+    bool alone = files->n_files > 0; /* only control networks: nothing is missing */
+    for (int i = 0; i < files->n_files; i++)
+        alone = alone && files->file[i].family && files->file[i].family->kind == FAMILY_CONTROL;
+    if (e->code == OK && !to->recipe && !alone) {
         /* If no recipe fits the files, only VAE decoders are recognised. */
         static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER};
         struct missing_part missing[SLOTS_MAX];
@@ -448,7 +474,8 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
         }
     }
     for (int i = 0; i < files->n_files && e->code == OK; i++)
-        if (!files->file[i].family || files->file[i].misplaced)
+        if (!files->file[i].family || files->file[i].misplaced ||
+            files->file[i].family->kind == FAMILY_CONTROL)
             inspect_unplaced(sys, files, &files->file[i], to, e);
     if (files->failure.code != OK) add_line(to->missing, &files->failure);
     if (e->code != OK) return e->code;

@@ -54,6 +54,18 @@ static void hash_pictures(struct sha256_ctx *sha, const struct sluice_picture *c
     }
 }
 
+static void hash_controls(struct sha256_ctx *sha, const struct sluice_request *r) {
+    for (int i = 0; i < r->n_controls && r->n_controls <= SLUICE_CONTROLS_MAX && r->controls; i++) {
+        struct sluice_control control = {0};
+        copy_sized(&control, sizeof control,
+                   (const char *)r->controls + (size_t)i * r->controls->struct_size);
+        const struct sluice_picture *const pictures[] = {control.image, control.mask, control.inpaint};
+        sha256_update(sha, sizeof control, (const uint8_t *)&control);
+        hash_pictures(sha, pictures, 3);
+        hash_text(sha, control.mode_name);
+    }
+}
+
 /* Computes a key of everything that a job depends on: the request's fields, pointers included, and the
  * contents behind these pointers. A kept job may serve a request with the same key. dim: shape of the latent
  * to decode; NULL: none. */
@@ -79,6 +91,7 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     hash_pictures(&sha, r->references, r->n_references <= LANE_REFERENCES_MAX ? r->n_references : 0);
     hash_pictures(&sha, r->redux_images, r->n_redux_images <= SLUICE_CONTROLS_MAX ? r->n_redux_images : 0);
     hash_pictures(&sha, r->control, r->n_control);
+    hash_controls(&sha, r);
     if (r->slg_layers && r->n_slg_layers > 0 && r->n_slg_layers <= FAMILY_BLOCKS_MAX)
         sha256_update(&sha, (size_t)r->n_slg_layers * sizeof *r->slg_layers, (const uint8_t *)r->slg_layers);
     sha256_digest(&sha, SHA256_DIGEST_SIZE, key);

@@ -129,8 +129,8 @@ static enum status prepare_report(struct report *report, const struct job *job, 
     report->step = sys_new(job->sys, n, sizeof *report->step, "the steps", e);
     if (report->step) report->sigma = sys_new(job->sys, n, sizeof *report->sigma, "the steps", e);
     for (size_t i = 0; i < n && report->sigma; i++)
-        report->sigma[i] = i < first ? job->schedule.grid.step[i].at.sigma
-                                     : second->schedule.grid.step[i - first].at.sigma;
+        report->sigma[i] =
+            i < first ? job->schedule.grid.step[i].at.sigma : second->schedule.grid.step[i - first].at.sigma;
     return e->code;
 }
 

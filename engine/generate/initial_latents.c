@@ -1,5 +1,6 @@
 #include "engine/generate/initial_latents.h"
 
+#include "engine/generate/control_images.h"
 #include "engine/generate/control_video.h"
 #include "engine/generate/denoise.h"
 #include "engine/generate/dump.h"
@@ -77,7 +78,9 @@ enum status encode_begins(const struct running *r, int stage, int evaluation, st
     if (job->model->recipe->slot[encoded->slot].reads) return OK; /* reads rows of another encoder */
     if (encoded->kind == ENCODED_CONTROL)
         return control_video_fill(job, encoded, &job->pictures.encoded_chunks[chunk], out, e);
-    if (encoded->kind == ENCODED_FRAMES)
+    if (encoded->kind == ENCODED_CONTROL_IMAGE || encoded->kind == ENCODED_CONTROL_INPAINT)
+        control_images_fill(job, encoded, out);
+    else if (encoded->kind == ENCODED_FRAMES)
         frame_conditioning_fill(job, &job->pictures.encoded_chunks[chunk], out);
     else if (encoded->kind == ENCODED_REFERENCE_FRAME)
         control_video_fill_reference(job, encoded, out);
@@ -211,6 +214,8 @@ enum status encode_ended(struct running *r, int stage, int evaluation, struct er
                      e) != OK)
         return e->code;
     if (vision) return dump_encoded(job, i, t->tokens, e);
+    if (kind == ENCODED_CONTROL_IMAGE || kind == ENCODED_CONTROL_INPAINT)
+        return control_images_take(job, i, t->moments, e);
     if (kind == ENCODED_INIT || kind == ENCODED_ENLARGED || kind == ENCODED_MASKED)
         return take_per_image(r, i, e);
     return take_shared(job, i, chunk, e);
@@ -218,7 +223,8 @@ enum status encode_ended(struct running *r, int stage, int evaluation, struct er
 
 bool initial_latents_need_no_picture(const struct job *job) {
     for (int i = 0; i < job->pictures.n_encoded; i++)
-        if (job->pictures.encoded[i].kind == ENCODED_INIT || job->pictures.encoded[i].kind == ENCODED_ENLARGED)
+        if (job->pictures.encoded[i].kind == ENCODED_INIT ||
+            job->pictures.encoded[i].kind == ENCODED_ENLARGED)
             return false;
     return true;
 }
@@ -238,7 +244,7 @@ enum status initial_latents_make(struct running *r, struct error *e) {
             picture_resize(job->sys, pictures_fitted(job, &job->pictures.encoded[i]), TORCH_BICUBIC,
                            job->pictures.encoded[i].size, to->data, e);
     }
-    if (e->code != OK) return e->code;
+    if (e->code != OK || control_images_begin(job, e) != OK) return e->code;
     for (int i = 0; i < job->latents.batch && initial_latents_need_no_picture(job); i++) {
         if (!r->latent_file) draw_noise(r, i, l->latent[i]);
         begin_sampling(job, i, NULL);

@@ -72,10 +72,11 @@ struct job_control {
     /* Index of the control network in sluice_model.component (MODEL_CONTROL + k); -1: the denoiser itself
      * reads the image, as concat channels, and no network runs. */
     int component;
-    double strength;   /* factor of the residuals */
-    double start, end; /* step i of n steps uses the network if i/n >= start and (i+1)/n <= end */
-    int mode;          /* kind of the control image of a union network; 0 for other networks */
-    bool canny;        /* replace the image by its edges */
+    double strength;    /* factor of the residuals */
+    double start, end;  /* step i of n steps uses the network if i/n >= start and (i+1)/n <= end */
+    int mode;           /* kind of the control image of a union network; 0 for other networks */
+    bool canny;         /* replace the image by its edges */
+    bool inpaints_init; /* mask and image to inpaint are the request's --mask and --init-img */
 };
 
 /* Dimensions of the latents, and the chunks in which the VAE decodes their frames. */
@@ -100,6 +101,9 @@ enum encoded_kind {
     ENCODED_FIRST,           /* the first frame of a video, encoded alone as an image */
     ENCODED_CONTROL,         /* inactive or reactive part of a VACE control video (control_video.h) */
     ENCODED_REFERENCE_FRAME, /* VACE reference image: a latent frame in front of the video */
+    /* Control image, and the image to inpaint, of control number `reference` (control_images.h). */
+    ENCODED_CONTROL_IMAGE,
+    ENCODED_CONTROL_INPAINT,
     ENCODED_ENLARGED,        /* enlarged image of the first pass, where the second pass begins (--hires) */
 };
 
@@ -111,7 +115,7 @@ struct encoded {
     int32_t columns, rows;    /* vision encoders: grid of vision tokens */
     int n_chunks;             /* number of chunks of frames, one evaluation each (1 for an image) */
 };
-enum { ENCODED_MAX = BATCH_MAX + 2 + 2 * LANE_REFERENCES_MAX + 2 * SLUICE_CONTROLS_MAX };
+enum { ENCODED_MAX = BATCH_MAX + 2 + 2 * LANE_REFERENCES_MAX + 3 * CONTROLS_MAX };
 
 /* True for pictures whose encoder writes token rows, false for pictures that the VAE encodes. */
 static inline bool encoded_is_tokens(const struct encoded *encoded) {
@@ -152,6 +156,7 @@ struct job_pictures {
     bool redux_assumed;     /* plan without input images: assumes one image of redux_images */
     bool mask_assumed;      /* plan without input images: assumes image and mask (inpainting model) */
     bool frames_assumed;    /* plan without input images: assumes first and last frame */
+    bool controls_assumed;  /* plan without control images: assumes one for each network */
     struct fitting control_fitting; /* how the control video's frames are fitted */
     struct encoded encoded[ENCODED_MAX];
     int n_encoded;

@@ -157,14 +157,14 @@ static void connect_control(const struct job *job, const struct layout *l, int s
                             const struct lane *denoisers, struct lane *lanes) {
     const struct stage *stage = &l->stages[s];
     const struct job_span *span = &job->schedule.spans[l->span[s]];
-    const struct family_control *family =
-        &job->model->component[job->controls[first].component].family->control;
+    const struct component *c = &job->model->component[job->controls[first].component];
+    bool one_branch = job->request.guess_mode || c->control.conditional_lanes;
     int first_call, end_call, groups = stage->n_groups;
     find_window(job, first, span, &first_call, &end_call);
     for (int i = 0; i < groups * stage->n_lanes; i++) {
         int branch = i % stage->n_lanes / l->images_per_group;
         /* Lanes of branch 0, the conditional prompt, come first. */
-        int shared = family->conditional_only ? branch * l->images_per_group : 0;
+        int shared = c->family->control.conditional_only ? branch * l->images_per_group : 0;
         lanes[i] = denoisers[i - shared];
         lanes[i].evaluations.first = denoisers[i].evaluations.first;
         lanes[i].evaluations.n = denoisers[i].evaluations.n;
@@ -176,11 +176,9 @@ static void connect_control(const struct job *job, const struct layout *l, int s
         lanes[i].guess_mode = job->request.guess_mode;
         for (int k = first; k < job->n_controls; k++)
             if (k == first || control_joins(job, first, k))
-                lanes[i].control[lanes[i].n_controls++] =
-                    (struct lane_control){l->control_input[k], (float)job->controls[k].strength,
-                                          job->controls[k].mode};
-        bool unguided = job->request.guess_mode && branch;
-        limit_evaluations(&lanes[i], first_call * groups, unguided ? 0 : end_call * groups,
+                lanes[i].control[lanes[i].n_controls++] = (struct lane_control){
+                    l->control_input[k], (float)job->controls[k].strength, job->controls[k].mode};
+        limit_evaluations(&lanes[i], first_call * groups, one_branch && branch ? 0 : end_call * groups,
                           stage->evaluations);
     }
 }
@@ -488,8 +486,7 @@ static void list_blocks(const struct job *job, const struct layout *l, int s, co
     const struct component *c = stage->component;
     for (int i = 0; i < c->n_blocks; i++) list[i] = &c->blocks[i];
     int n_rows = component_gathered_blocks(c, stage->n_lanes);
-    for (int i = 0; i < n_rows; i++)
-        list[stage->n_model_blocks + i] = &job->prompts.gathered[l->slot[s]][i];
+    for (int i = 0; i < n_rows; i++) list[stage->n_model_blocks + i] = &job->prompts.gathered[l->slot[s]][i];
     for (int i = 0, k = 0; k < stage->n_controls; i++) {
         int slot = job->controls[i].component;
         if (slot < 0 || first_joined(job, i) < i) continue;
@@ -620,8 +617,9 @@ static enum status append_second_pass(const struct job *job, struct layout *l, s
     choice.hoisted >>= DENOISER_SPANS_MAX;
     if (open_pass(job->second_pass, choice, &l->interstage, second, e) != OK) return e->code;
     if (l->n_stages + second->n_stages > PLAN_STAGES_MAX)
-        return error_set(e, UNSUPPORTED, "the two passes have too many stages" FOUND "%d" EXPECTED
-                         "at most %d", l->n_stages + second->n_stages, PLAN_STAGES_MAX);
+        return error_set(e, UNSUPPORTED,
+                         "the two passes have too many stages" FOUND "%d" EXPECTED "at most %d",
+                         l->n_stages + second->n_stages, PLAN_STAGES_MAX);
     for (int s = 0; s < second->n_stages; s++) {
         int to = l->n_stages++, before = 0;
         for (int i = 0; i < to; i++) before += l->kind[i] == second->kind[s];
@@ -641,9 +639,9 @@ static enum status append_second_pass(const struct job *job, struct layout *l, s
 
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory, struct layout *l,
                         struct error *e) {
-    *l = (struct layout){
-        .interstage = memory ? (struct arena){.base = memory, .bytes = job->need->interstage_bytes}
-                             : arena_counting()};
+    *l = (struct layout){.interstage =
+                             memory ? (struct arena){.base = memory, .bytes = job->need->interstage_bytes}
+                                    : arena_counting()};
     open_pass(job, choice, &l->interstage, l, e);
     l->second_stage = l->n_stages;
     return e->code == OK && job->second_pass ? append_second_pass(job, l, e) : e->code;

@@ -1,6 +1,8 @@
 #include "engine/job/pictures.h"
 
+#include "engine/job/controls.h"
 #include "engine/job/request.h"
+#include "engine/pictures/canny.h"
 
 #include <string.h>
 
@@ -24,6 +26,10 @@ static int picture_index_of(const struct job *job, const struct encoded *encoded
     case ENCODED_REFERENCE:
     case ENCODED_REFERENCE_FRAME:
         return PICTURE_REFERENCES + encoded->reference;
+    case ENCODED_CONTROL_IMAGE:
+        return control_picture(encoded->reference, CONTROL_IMAGE);
+    case ENCODED_CONTROL_INPAINT:
+        return control_picture(encoded->reference, CONTROL_INPAINT);
     }
     return PICTURE_INIT;
 }
@@ -64,10 +70,24 @@ static const struct sluice_picture *assume_picture(struct job *job, int place) {
     return &job->pictures.input[place];
 }
 
+/* Assumes the pictures that the model's control networks, or the denoiser, need. */
+static void assume_controls(struct job *job) {
+    bool own = job->model->recipe->images.concat == CONCAT_CONTROL_IMAGE;
+    for (int i = 0; i < CONTROLS_MAX; i++) {
+        int component = own ? -1 : MODEL_CONTROL + i;
+        if (own ? i : !job->model->component[component].family) return;
+        bool masked = controls_pictures(job, component) == CONTROL_READS_MASKED;
+        assume_picture(job, control_picture(i, masked ? CONTROL_INPAINT : CONTROL_IMAGE));
+        if (masked) assume_picture(job, control_picture(i, CONTROL_MASK));
+        job->pictures.controls_assumed = true;
+    }
+}
+
 void pictures_assume(struct job *job) {
     struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
     if (job->settings.decode_only || job->context.first_pass || (r->prompt && !job->model->published)) return;
+    if (!r->n_controls) assume_controls(job);
     if (!r->n_references && recipe->images.references_min) {
         job->pictures.references[0] = assume_picture(job, PICTURE_REFERENCES);
         r->references = job->pictures.references;
@@ -96,6 +116,17 @@ void pictures_assume(struct job *job) {
     }
 }
 
+static void copy_controls(struct job *job) {
+    const struct sluice_request *r = &job->request;
+    if (!r->controls || r->n_controls > CONTROLS_MAX) return;
+    for (int i = 0; i < r->n_controls; i++) {
+        struct sluice_control control = controls_requested(job, i);
+        copy_picture(job, control_picture(i, CONTROL_IMAGE), control.image);
+        copy_picture(job, control_picture(i, CONTROL_MASK), control.mask);
+        copy_picture(job, control_picture(i, CONTROL_INPAINT), control.inpaint);
+    }
+}
+
 void pictures_copy(struct job *job) {
     struct sluice_request *r = &job->request;
     r->init_image = copy_picture(job, PICTURE_INIT, r->init_image);
@@ -104,6 +135,7 @@ void pictures_copy(struct job *job) {
     for (int i = 0; r->redux_images && i < r->n_redux_images && i < SLUICE_CONTROLS_MAX; i++)
         job->pictures.redux[i] = copy_picture(job, PICTURE_REDUX + i, r->redux_images[i]);
     if (r->redux_images) r->redux_images = job->pictures.redux;
+    copy_controls(job);
     if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
     for (int i = 0; i < r->n_references; i++)
         job->pictures.references[i] = copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
@@ -116,7 +148,8 @@ static struct picture_size input_size(const struct job *job, int i) {
 
 static void fit_picture(struct job *job, int i, struct fitting fitting) {
     const struct sluice_picture *input = &job->pictures.input[i];
-    bool has_alpha = i != PICTURE_MASK && component_picture_channels(model_decoder(job->model)) == RGBA;
+    bool has_alpha = i != PICTURE_MASK && i < PICTURE_CONTROL &&
+                     component_picture_channels(model_decoder(job->model)) == RGBA;
     fitting.part.alpha = has_alpha && (input->rgb ? input->alpha != NULL : input->read_rgba_rows != NULL);
     job->pictures.fitting[i] = fitting;
     job->pictures.fitted[i] = *input;
@@ -189,12 +222,28 @@ static void fit_for_vision(struct job *job, int i, const struct component *visio
                                           .size = size}});
 }
 
+/* Control images are stretched to the output size, as in diffusers; an image to inpaint that is the request's
+ * input image is fitted like it. The edges of a control image replace the job's own copy of its pixels. */
+static void fit_controls(struct job *job, struct picture_size output) {
+    for (int i = 0; i < job->n_controls; i++)
+        for (int part = 0; part < CONTROL_PARTS; part++) {
+            int place = control_picture(i, (enum control_part)part);
+            bool like_init = job->controls[i].inpaints_init && part != CONTROL_IMAGE;
+            if (!job->pictures.input[place].width) continue;
+            fit_picture(
+                job, place,
+                fit_make(like_init ? job->settings.fit : FIT_STRETCH, input_size(job, place), output));
+            if (part == CONTROL_IMAGE && job->controls[i].canny) job->pictures.fitted[place].rgb = NULL;
+        }
+}
+
 void pictures_fit(struct job *job) {
     struct picture_size output = {job->request.width, job->request.height};
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (job->pictures.input[i].width)
             fit_picture(job, i, fit_make(job->settings.fit, input_size(job, i), output));
     fit_references(job);
+    fit_controls(job, output);
     /* The vision encoder reads first and last frame from the unfitted pictures, whatever the output size. */
     const struct component *vision = model_component(job->model, FAMILY_VISION);
     for (int i = 0; i < request_vision_frames(job->model); i++) {
@@ -215,6 +264,10 @@ uint64_t pictures_reading_bytes(const struct job *job) {
     for (int i = 0; i < PICTURES_MAX; i++) {
         if (!job->pictures.fitted[i].width || job->pictures.fitted[i].rgb) continue;
         uint64_t bytes = fit_bytes(&job->pictures.input[i], &job->pictures.fitting[i]);
+        if (bytes > most) most = bytes;
+    }
+    for (int i = 0; i < job->n_controls; i++) {
+        uint64_t bytes = job->controls[i].canny ? canny_bytes(job->request.width) : 0;
         if (bytes > most) most = bytes;
     }
     for (int i = 0; i < job->pictures.n_encoded; i++) {
@@ -254,6 +307,10 @@ enum status pictures_read(struct job *job, struct error *e) {
         p->rgb = rgb;
         if (fitting->part.alpha) p->alpha = rgb + 3 * pixels;
     }
+    for (int i = 0; i < job->n_controls && e->code == OK; i++) {
+        uint8_t *rgb = job->pictures.pixels[control_picture(i, CONTROL_IMAGE)];
+        if (job->controls[i].canny) canny_edges(job->sys, rgb, job->request.width, job->request.height, e);
+    }
     return e->code;
 }
 
@@ -281,6 +338,19 @@ static void list_one(struct job *job, enum encoded_kind kind, int number, int n_
                          .reference = number,
                          .size = kind == ENCODED_REFERENCE ? job->pictures.reference_size[number] : size,
                          .n_chunks = n_chunks};
+}
+
+/* Lists the control images that the VAE encodes, and images to inpaint. */
+static void list_controls(struct job *job) {
+    for (int i = 0; i < job->n_controls; i++) {
+        int component = job->controls[i].component;
+        bool latent =
+            component < 0 || job->model->component[component].family->control.input == CONTROL_LATENT;
+        if (latent && job->pictures.input[control_picture(i, CONTROL_IMAGE)].width)
+            list_one(job, ENCODED_CONTROL_IMAGE, i, 1);
+        if (latent && job->pictures.input[control_picture(i, CONTROL_INPAINT)].width)
+            list_one(job, ENCODED_CONTROL_INPAINT, i, 1);
+    }
 }
 
 void pictures_list_encoded(struct job *job) {
@@ -313,6 +383,7 @@ void pictures_list_encoded(struct job *job) {
     if (r->init_image && job->model->init == INIT_IMG2IMG && !unread) list_one(job, ENCODED_INIT, 0, 1);
     if (r->mask && !job_blends_mask(job) && !control) list_one(job, ENCODED_MASKED, 0, 1);
     for (int i = 0; i < r->n_references && !control; i++) list_one(job, ENCODED_REFERENCE, i, 1);
+    list_controls(job);
     if (r->init_image && animates && recipe->images.concat == CONCAT_I2V)
         list_one(job, ENCODED_FRAMES, 0, job->pictures.n_encoded_chunks);
     else if (r->init_image && animates)

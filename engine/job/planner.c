@@ -31,7 +31,8 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
                                         *used = &pass->pictures.fitted[i];
             int bytes = pass->pictures.fitting[i].part.alpha ? RGBA : 3;
             pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
-            if (i < PICTURE_VISION && unfitted->rgb && !used->rgb && pass == job)
+            bool copy = i >= PICTURE_VISION && i < PICTURE_REDUX; /* its pixels are another picture's */
+            if (!copy && unfitted->rgb && !used->rgb && pass == job)
                 pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
         }
     pictures += pictures_control_bytes(job);

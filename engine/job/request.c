@@ -3,6 +3,8 @@
 #include "engine/job/request.h"
 
 #include "engine/base/text.h"
+#include "engine/job/check.h"
+#include "engine/job/controls.h"
 #include "engine/job/second_pass.h"
 
 #include <math.h>
@@ -12,18 +14,6 @@
 
 bool choice_is(const char *choice, const char *how) {
     return choice && !strcmp(choice, how);
-}
-
-static enum status bad_value(struct error *e, const char *flag, double found, const char *expected) {
-    return error_set(e, USAGE, "invalid value for %s" FOUND "%g" EXPECTED "%s", flag, found, expected);
-}
-
-/* Fails if the value is outside [least, most] or NaN. */
-static enum status check_range(const char *flag, double found, double least, double most, struct error *e) {
-    char expected[64];
-    if (found >= least && found <= most) return OK;
-    snprintf(expected, sizeof expected, "%g to %g", least, most);
-    return bad_value(e, flag, found, expected);
 }
 
 static enum status not_for_model(const struct sluice_model *m, const char *flag, const char *expected,
@@ -452,22 +442,34 @@ static enum status check_pictures(struct job *job, struct error *e) {
     if (check_init(job, e) != OK || check_mask(job, e) != OK || check_references(job, e) != OK)
         return e->code;
     if (check_vision(job, e) != OK || check_redux(job, e) != OK || check_end(job, e) != OK ||
-        check_control(job, e) != OK)
+        check_control(job, e) != OK || controls_resolve(job, e) != OK)
         return e->code;
     /* Reference images need VAE encoder weights only if the recipe has a VAE encoder; other recipes read
      * references with the vision encoder. */
     bool refers = r->n_references && recipe_slot(job->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
     bool control = job->model->recipe->images.concat == CONCAT_CONTROL;
-    if (!(r->init_image || refers || control) || model_component(job->model, FAMILY_ENCODER)->family)
+    if (!(r->init_image || refers || control || controls_need_encoder(job)) ||
+        model_component(job->model, FAMILY_ENCODER)->family)
         return OK;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
     bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is in use, and no VAE encoder is loaded */
     return error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s" EXPECTED "%s",
                      tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
-                     control ? "a control video (grey without --control)" : "input images",
+                     control                      ? "a control video (grey without --control)"
+                     : controls_need_encoder(job) ? "control images"
+                                                  : "input images",
                      tiny ? job->model->name : decoder->index.sources[0].path,
                      tiny ? "--vae FILE of an autoencoder with 'encoder.' tensors"
                           : "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
+}
+
+/* Refuses features of the request that the engine lacks. */
+static enum status check_missing_features(const struct sluice_request *r, struct error *e) {
+    bool hires = r->hires_scale != 0 || r->hires_strength != 0 || r->hires_steps || r->hires_upscaler;
+    const char *flag = hires ? "--hires" : r->upscale ? "--upscale-model" : NULL;
+    if (!flag) return OK;
+    return error_set(e, UNSUPPORTED, "%s is not supported yet" FOUND "%s" EXPECTED "a request without it",
+                     flag, flag);
 }
 
 /* ---- previews ---- */
@@ -526,6 +528,13 @@ static struct picture_size size_of_frame(const struct job *job, struct picture_s
     return picture_area_size(first, (int64_t)job->model->width * job->model->height, 1);
 }
 
+/* Size of the first control image, else of its image to inpaint; 0x0: the request has no control image. */
+static struct picture_size control_image_size(const struct job *job) {
+    const struct sluice_picture *first = &job->pictures.input[control_picture(0, CONTROL_IMAGE)];
+    if (!first->width) first = &job->pictures.input[control_picture(0, CONTROL_INPAINT)];
+    return (struct picture_size){first->width, first->height};
+}
+
 static struct picture_size output_size(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
@@ -535,9 +544,11 @@ static struct picture_size output_size(const struct job *job) {
     if (job->settings.decode_only) return size;
     if (r->references && r->n_references > 0 && r->n_references <= m->references_max)
         first = r->references[0], last = r->references[r->n_references - 1];
-    struct picture_size control = request_control_size(r);
+    struct picture_size control = request_control_size(r), shape = control_image_size(job);
     if (control.width > 0 && control.height > 0) {
         size = size_of_frame(job, control);
+    } else if (!init && shape.width > 0 && shape.height > 0) {
+        size = size_of_frame(job, shape);
     } else if (init) {
         size = (struct picture_size){init->width, init->height};
     } else if (areas->output_of_first && first) {
@@ -636,9 +647,9 @@ enum status request_resolve(struct job *job, struct error *e) {
     const struct sampling_choice choice = {
         .sampler = r->sampler, .schedule = r->scheduler, .prediction = r->prediction, .steps = r->steps};
     if (!decodes && sampling_choose(&choice, &settings->sampling, e) != OK) return e->code;
-    if (check_lists(job, e) != OK || (!decodes && check_pictures(job, e) != OK) ||
-        check_budgets(job, e) != OK || find_preview(job, e) != OK ||
-        check_choice("--direct-io", r->direct_io, e) != OK ||
+    if (check_missing_features(r, e) != OK || check_lists(job, e) != OK ||
+        (!decodes && check_pictures(job, e) != OK) || check_budgets(job, e) != OK ||
+        find_preview(job, e) != OK || check_choice("--direct-io", r->direct_io, e) != OK ||
         check_choice("--vae-tiling", r->vae_tiling, e) != OK)
         return e->code;
     if (job->model->recipe->denoising.cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;

@@ -11,8 +11,8 @@ static const double SCALE_MOST = 8;
 static enum status check_hires_value(const char *flag, double found, double above, double most,
                                      struct error *e) {
     if (found > above && found <= most) return OK;
-    return error_set(e, USAGE, "invalid value for %s" FOUND "%g" EXPECTED "above %g, to %g", flag, found, above,
-                     most);
+    return error_set(e, USAGE, "invalid value for %s" FOUND "%g" EXPECTED "above %g, to %g", flag, found,
+                     above, most);
 }
 
 enum status second_pass_resolve(struct job *job, struct error *e) {
@@ -32,23 +32,33 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
     int how = HIRES_NEAREST;
     while (r->hires_upscaler && how < N_HIRES && strcmp(r->hires_upscaler, names[how])) how++;
     if (how == N_HIRES)
-        return error_set(e, USAGE, "invalid value for --hires-upscaler" FOUND "%s" EXPECTED
+        return error_set(e, USAGE,
+                         "invalid value for --hires-upscaler" FOUND "%s" EXPECTED
                          "latent, latent-bilinear, lanczos or the file of an upscaling network",
                          r->hires_upscaler);
     if (how == HIRES_MODEL && !m->component[MODEL_HIRES_UPSCALER].family)
-        return error_set(e, USAGE, "--hires-upscaler model needs an upscaling network" WHERE
-                         "%s" EXPECTED "the model's part --hires-upscaler FILE", m->name);
+        return error_set(e, USAGE,
+                         "--hires-upscaler model needs an upscaling network" WHERE "%s" EXPECTED
+                         "the model's part --hires-upscaler FILE",
+                         m->name);
     if (r->init_image || r->mask || r->frames > 1)
-        return error_set(e, USAGE, "--hires cannot be combined with %s" WHERE "%s" EXPECTED
-                         "text to image; enlarge other images with a run of their own (-i FILE --strength 0.5)",
-                         r->init_image ? "--init-img" : r->mask ? "--mask" : "--frames", m->name);
+        return error_set(
+            e, USAGE,
+            "--hires cannot be combined with %s" WHERE "%s" EXPECTED
+            "text to image; enlarge other images with a run of their own (-i FILE --strength 0.5)",
+            r->init_image ? "--init-img"
+            : r->mask     ? "--mask"
+                          : "--frames",
+            m->name);
     if (m->recipe->images.init != INIT_IMG2IMG || m->recipe->images.areas.vae_of_output)
-        return error_set(e, USAGE, "--hires cannot be used with this model" WHERE "%s" FOUND "%s" EXPECTED
+        return error_set(e, USAGE,
+                         "--hires cannot be used with this model" WHERE "%s" FOUND "%s" EXPECTED
                          "a model that can begin at an image, with references of any size",
                          m->name, m->recipe->name);
     if (how >= HIRES_LANCZOS && !model_component(m, FAMILY_ENCODER)->family)
-        return error_set(e, MISSING, "the autoencoder has no encoder, which --hires-upscaler %s needs" WHERE
-                         "%s" EXPECTED "a VAE with 'encoder.' tensors, or --hires-upscaler latent",
+        return error_set(e, MISSING,
+                         "the autoencoder has no encoder, which --hires-upscaler %s needs" WHERE "%s" EXPECTED
+                         "a VAE with 'encoder.' tensors, or --hires-upscaler latent",
                          names[how], m->name);
     job->settings.hires = (enum hires)how;
     return OK;

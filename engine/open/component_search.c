@@ -45,17 +45,23 @@ static const char *part_option_path(const struct sluice_model_options *o, const 
 
 static enum status check_part_options(const struct sluice_model_options *o, struct error *e) {
     bool any = o->model != NULL;
+    int n_networks = 0;
     for (int i = 0; i < o->n_parts; i++) {
         const char *known, *flag = o->parts[i].flag;
         char list[160];
         if (!o->parts[i].path) continue;
         for (int k = 0; (known = part_flag(k)) && strcmp(known, flag);) k++;
-        any |= known && part_option_path(o, flag);
+        any |= known && part_option_path(o, flag) && !part_flag_chooses(flag, FAMILY_CONTROL);
         if (known && part_is_none(&o->parts[i]) && !part_flag_optional(flag)) {
             return error_set(e, USAGE,
                              "every model needs this component" WHERE "%s" FOUND "\"none\"" EXPECTED
                              "the path of a file or folder",
                              flag);
+        }
+        if (known && part_flag_chooses(flag, FAMILY_CONTROL)) {
+            if (++n_networks <= CONTROLS_MAX) continue;
+            return error_set(e, USAGE, "too many control networks" WHERE "%s" FOUND "\"%s\"" EXPECTED
+                             "at most %d", flag, o->parts[i].path, CONTROLS_MAX);
         }
         if (known && first_part_option(o, flag) == &o->parts[i]) continue;
         error_set(e, USAGE, "%s" WHERE "%s" FOUND "\"%s\"",
@@ -233,7 +239,14 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
         const char *path = part_option_path(o, flag);
         bool decodes =
             part_flag_chooses(flag, FAMILY_DECODER) || part_flag_chooses(flag, FAMILY_TINY_DECODER);
+        if (part_flag_chooses(flag, FAMILY_CONTROL)) continue;
         if (path && (!o->decodes_only || decodes)) open_flag(sys, o, files, flag, path, e);
+        report_failure(files, e);
+    }
+    for (int i = 0; i < o->n_parts && e->code == OK; i++) { /* --control-net may be given several times */
+        const struct sluice_part *part = &o->parts[i];
+        if (!part->path || o->decodes_only || !part_flag_chooses(part->flag, FAMILY_CONTROL)) continue;
+        open_located(sys, files, part->path, (struct component_file){.flag = part->flag}, FAMILY_TEXT, e);
         report_failure(files, e);
     }
     return e->code;
@@ -397,11 +410,12 @@ static int most_slots(const struct family *family) {
 
 /* True if a component of the family, found by content, should be added: a slot of the family is still empty,
  * or the component is the first surplus one, which the error about duplicates reports. An extra component
- * (slot_is_extra) is added only if no other component was found, so that `inspect` and errors can name it. */
+ * (slot_is_extra) or a control network is added only if no other component was found, so that `inspect` and
+ * errors can name it. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     int slot;
-    if (models_find_extra(family->name, &slot)) return !files->n_files;
+    if (family->kind == FAMILY_CONTROL || models_find_extra(family->name, &slot)) return !files->n_files;
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];

@@ -22,6 +22,24 @@ static void find_family(const struct tensor_index *whole, const struct family *f
         }
 }
 
+/* True if the file holds a control network with this prefix. */
+static bool has_control(const struct contents *contents, const char *prefix) {
+    for (int i = 0; i < contents->n; i++)
+        if (contents->component[i].family->kind == FAMILY_CONTROL &&
+            !strcmp(contents->component[i].prefix, prefix))
+            return true;
+    return false;
+}
+
+/* Removes other components with the prefix of a control network, which repeats tensors of its denoiser. */
+static void drop_controlled(struct contents *contents) {
+    struct contents all = *contents;
+    contents->n = 0;
+    for (int i = 0; i < all.n; i++)
+        if (all.component[i].family->kind == FAMILY_CONTROL || !has_control(&all, all.component[i].prefix))
+            contents->component[contents->n++] = all.component[i];
+}
+
 bool contents_exclusive(const struct family *one, const struct family *other) {
     bool encodes = one->kind == FAMILY_TEXT || one->kind == FAMILY_VISION;
     return one == other || (one->kind == other->kind && !encodes);
@@ -127,6 +145,7 @@ enum status contents_find(struct sys *sys, const struct tensor_index *whole, str
                           struct error *e) {
     contents->n = 0;
     for (const struct family *const *f = families; *f; f++) find_family(whole, *f, contents);
+    drop_controlled(contents);
     if (check_contents(whole, contents, e) != OK || check_architecture(sys, whole, contents, e) != OK)
         return e->code;
     for (int i = 0; i < whole->n_entries; i++)

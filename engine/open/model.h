@@ -18,7 +18,7 @@ enum {
     MODEL_COMPONENTS
 };
 
-enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + 4, MODEL_NOTE_BYTES = 160 };
+enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + CONTROLS_MAX + 4, MODEL_NOTE_BYTES = 160 };
 
 struct sluice_model {
     struct sys machine; /* functions of the operating system; tests set `sys` to other functions */
@@ -27,7 +27,7 @@ struct sluice_model {
     const struct recipe *recipe;
     /* Component of each slot of the recipe, control networks and upscalers; family NULL: absent. */
     struct component component[MODEL_COMPONENTS];
-    enum config_origin config_origin[SLOTS_MAX];
+    enum config_origin config_origin[MODEL_COMPONENTS];
     bool decodes_only;    /* for decoding alone: only decoders are open, and no tokenizer */
     bool decoder_assumed; /* the decoder fits several recipes, and no file identifies the right one */
     bool has_schedule;    /* the noise schedule or its flow shift was read from a file of the model */

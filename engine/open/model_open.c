@@ -2,6 +2,7 @@
  * parts fit together. Settings (schedule, treatment of negative prompts and input images, sizes, steps and
  * guidance) that no file in the model's folder contains come from the recipe. */
 #include "engine/open/component_search.h"
+#include "engine/open/control_nets.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/model.h"
 #include "engine/open/pipeline.h"
@@ -496,6 +497,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (!m->decodes_only && resolve_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
+    if (e->code == OK && !m->decodes_only) control_nets_open(m, files, e);
     if (e->code == OK) read_schedule(m, files->scheduler, e);
     if (e->code == OK && !m->decodes_only) detect_prediction(m, e);
     if (e->code == OK) read_pipeline(m, m->decodes_only ? NULL : files->pipeline, e);

@@ -3,6 +3,7 @@
 #include "engine/run/component.h"
 
 #include "engine/open/configuration.h"
+#include "engine/open/control_nets.h"
 #include "loaders/loaders.h"
 
 #include <stdio.h>
@@ -457,8 +458,11 @@ static enum status fail_misplaced(const struct component_files *files, const str
     if (index_check_quantised(&view, e) != OK) return e->code;
     error_set(e, UNSUPPORTED, "this file holds another component" WHERE "%s",
               component_files_path(files, file));
+    const char *unsupported = file->family ? NULL : control_net_describe(&view);
     if (file->family)
         error_found(e, "%s (%s)", file->family->display_name, file->family->name);
+    else if (unsupported)
+        error_found(e, "%s", unsupported);
     else
         error_found(e, "%d tensors of no known component", view.n_entries);
     return error_expected(e, "%s for %s", wanted, flag);
@@ -512,7 +516,7 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
     }
     for (int i = 0; i < files->n_files && recipe; i++) {
         const struct component_file *file = &files->file[i];
-        if (!file->flag || file->bundled) continue;
+        if (!file->flag || file->bundled || file->family->kind == FAMILY_CONTROL) continue;
         /* slot of the recipe for the file's flag, preferably of the file's family */
         const struct slot *slot = NULL;
         for (const struct slot *s = recipe->slot; s->family && (!slot || slot->family != file->family); s++)
@@ -622,7 +626,8 @@ static enum status fail_missing(const struct component_files *files, const struc
     }
     error_set(e, MISSING, "the model has no %s" WHERE "%s", folders.text, model ? model : "no model given");
     const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
-    if (tiny && !tiny->flag) /* a tiny decoder is used only if the flag for tiny decoders chooses the file */
+    if (!tiny) tiny = component_files_find_kind(files, FAMILY_CONTROL);
+    if (tiny && !tiny->flag) /* a tiny decoder or control network is used only if its flag chooses the file */
         error_found(e, "a %s (%s), which is used only with %s", tiny->family->display_name,
                     tiny->family->name, flag_of(NULL, tiny->family));
     else if (files->unknown_tensors.n)

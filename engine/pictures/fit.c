@@ -164,6 +164,10 @@ enum status fit_read(struct sys *sys, const struct sluice_picture *picture, cons
     struct sluice_error failed = {0};
     struct resampling r;
     size_t columns = (size_t)f->size.width, pitch = 3 * columns;
+    if (!fit_changes(f) && picture->rgb && !f->part.alpha) {
+        memcpy(to, picture->rgb, rgb_bytes(f->size));
+        return OK;
+    }
     if (!fit_changes(f)) {
         struct rgba_rows rows = {to, alpha, f->size.width};
         int status = f->part.alpha ? picture->read_rgba_rows(picture, store_rgba_row, &rows, &failed)

@@ -59,6 +59,19 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
     }
 }
 
+void picture_to_control(const struct sluice_picture *picture, const struct sluice_picture *mask, float factor,
+                        float offset, float hole, struct tensor out) {
+    float *to = out.data;
+    size_t pixels = (size_t)picture->width * (size_t)picture->height;
+    assert(out.dtype == DTYPE_F32 && tensor_packed(&out) && tensor_elements(&out) == (int64_t)pixels * 3);
+    assert(!mask || (mask->width == picture->width && mask->height == picture->height));
+    for (size_t i = 0; i < pixels; i++) {
+        bool visible = !mask || !repaints(mask->rgb + 3 * i);
+        for (size_t c = 3 * i; c < 3 * i + 3; c++)
+            *to++ = visible ? factor * ((float)picture->rgb[c] / 255) + offset : hole;
+    }
+}
+
 /* Linear interpolation between two pixels: the indices of the two pixels and the weight of the second. */
 struct lerp_position {
     int first, second;

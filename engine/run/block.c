@@ -15,10 +15,11 @@ char *block_weight_name(const char *format, int number, char *out) {
         if (*format == '[') {
             format = strchr(format, ']');
         } else if (format[0] == '%' && format[1] == 'd') {
-            n += (size_t)snprintf(out + n, bytes - n, "%d", number / step);
+            int more = format[2] == '+' ? format[3] - '0' : 0;
+            n += (size_t)snprintf(out + n, bytes - n, "%d", number / step + more);
             number %= step;
             step /= BLOCK_NUMBER_STEP;
-            format++;
+            format += more ? 3 : 1;
         } else if (*format != '?') {
             out[n++] = *format;
         }

@@ -185,8 +185,8 @@ struct family_state {
      * hoisting stage.
      *
      * Control networks are declared after the denoiser, so lane.denoiser->state is complete. Only lanes with
-     * lane_computes get state. lane.state of a lane with residuals_of points to the structure of the lane that
-     * computes; the structure of other lanes that do not compute stays zero and is never read. */
+     * lane_computes get state. lane.state of a lane with residuals_of points to the structure of the lane
+     * that computes; the structure of other lanes that do not compute stays zero and is never read. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
 };
@@ -227,8 +227,8 @@ struct control_visit {
     int block; /* index in the control network's blocks, an UPDATE_PER_EVALUATION block */
     int after; /* index in the denoiser's blocks: the visit follows this block's visit; -1: the visit precedes
                   the evaluation's first block */
-    /* The visit adds a computed residual to the denoiser's state: it runs for every lane of the denoiser, also
-     * for lanes with lane.residuals_of. */
+    /* The visit adds a computed residual to the denoiser's state: it runs for every lane of the denoiser,
+     * also for lanes with lane.residuals_of. */
     bool adds;
     int pass; /* becomes visit_scope.pass, for blocks with several visits in an evaluation */
 };
@@ -308,22 +308,25 @@ struct component {
     int image_rows;       /* rows of lane.image that a denoiser needs; 0: the rows of one image */
     int latent_side;      /* a denoiser's native image size, in latent pixels per side */
     int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
-    int pixel_factor;     /* image pixels per latent pixel of a VAE, per side */
+    int pixel_factor; /* image pixels per latent pixel of a VAE, or per input pixel of an upscaler, per side
+                       */
     int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
     /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
     struct latent_format latent_format;
     struct picture_format picture_format; /* image normalisation of a vision encoder */
     /* Control networks that read latents: the VAE encodes factor * v + offset for pixel values v from 0 to 1
      * (factor 0: 2 v - 1); unshifted: the latent is scaled, not shifted. modes: number of control modes of a
-     * union network; 0: none. */
+     * union network; 0: none. conditional_lanes: the network runs, and its residuals are added, in lanes of
+     * the positive prompt alone. */
     struct {
         float factor, offset;
         bool unshifted;
         int modes;
+        bool conditional_lanes;
     } control;
-    const char *architecture;             /* replaces family.files.architectures[0]; NULL: unchanged */
-    const char *config_value;             /* replaces family.files.config_value; NULL: unchanged */
-    const char *config_rest;              /* replaces family.config.rest; NULL: unchanged */
+    const char *architecture; /* replaces family.files.architectures[0]; NULL: unchanged */
+    const char *config_value; /* replaces family.files.config_value; NULL: unchanged */
+    const char *config_rest;  /* replaces family.config.rest; NULL: unchanged */
     /* Reason why adapters cannot change these files' weights, for the error; NULL: adapters are allowed. */
     const char *adapters_refused;
     int variant; /* selects the recipe whose selection.variant is equal, for families with several recipes */

@@ -43,6 +43,8 @@ struct lane {
     /* Frames of a VAE chunk [N, Y, X, 3], about -1 to 1: written by the decoder, read by encoders. N is the
      * longest chunk's frame count; a shorter chunk uses the first frames. */
     struct tensor picture;
+    struct tensor enlarged; /* [1, s Y, s X, 3], about -1 to 1: written by an upscaler, which reads `picture`,
+                               [1, Y, X, 3] with values 0 to 1 */
     /* Mean and log variance of a latent frame [Y, X, 2 C], written by the VAE encoder. */
     struct tensor moments;
 
@@ -80,8 +82,8 @@ struct lane {
         int first, n;
     } evaluations;
 
-    /* Input of a control network's lane. The lane belongs to one lane of the denoiser and has the same latent,
-     * timesteps and guidance. Its blocks read the denoiser lane's state and add residuals to it. */
+    /* Input of a control network's lane. The lane belongs to one lane of the denoiser and has the same
+     * latent, timesteps and guidance. Its blocks read the denoiser lane's state and add residuals to it. */
     const struct lane *denoiser; /* lane of the denoiser; NULL: the lane is no control network's lane */
     struct lane_control control[CONTROLS_MAX]; /* one, or several with family_control.combines_images */
     int n_controls;

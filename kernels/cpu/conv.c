@@ -36,10 +36,11 @@ struct conv_layout {
     bool direct; /* oneDNN writes directly to out, not to the workspace */
     struct conv_weights {
         uint64_t plain, packed,
-            scratch;         /* workspace offsets of f32 weights, repacked weights and oneDNN's scratch */
-    } weights;               /* offsets from the workspace if `shared`, else from a thread's part */
-    uint64_t norm, bias, in; /* workspace offsets of the norm, the bias and the gathered input */
-    uint64_t members;        /* workspace offset of the per-thread parts */
+            scratch; /* workspace offsets of f32 weights, repacked weights and oneDNN's scratch */
+    } weights;       /* offsets from the workspace if `shared`, else from a thread's part */
+    uint64_t norm, bias, slopes, in; /* workspace offsets of the norm, the bias, PReLU's slopes and the
+                                        gathered input */
+    uint64_t members;                /* workspace offset of the per-thread parts */
     uint64_t piece_out, piece_scratch, member_bytes; /* offsets within one thread's part; size of one part */
 };
 
@@ -74,7 +75,8 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
     l->piece = l->shared ? (band + PIECES - 1) / PIECES : pixels / l->columns;
     if (l->piece > band) l->piece = band;
     l->keeps = !l->shared && weights_are(weight, DTYPE_F32) && l->c == l->c_padded;
-    l->direct = l->shared && l->n == l->n_padded && !op->in[3].rank;
+    l->direct = l->shared && l->n == l->n_padded && !op->in[3].rank && op->conv.scale == 1 &&
+                op->conv.finish != FINISH_PRELU && tensor_packed(&op->out);
     l->band = band / l->piece * l->piece;
 }
 
@@ -107,6 +109,7 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     uint64_t groups = op->conv.norm.statistics.rank ? channel_norm_bytes(l.c) : 0;
     l.norm = workspace_take(&used, op->conv.pixel_norm.weight.rank ? sizeof(float) * (uint64_t)l.c : groups);
     l.bias = workspace_take(&used, sizeof(float) * (uint64_t)l.n_padded);
+    l.slopes = workspace_take(&used, op->conv.slopes.rank ? sizeof(float) * (uint64_t)l.n : 0);
     l.in = workspace_take(&used, row * (uint64_t)input_rows(&l, l.band));
     if (l.shared) l.weights = weights_layout(cpu, &l, keys, &used);
     l.members = used;
@@ -155,6 +158,7 @@ struct conv_work {
     const struct op *op;
     const struct conv_layout *layout;
     const struct conv_norm *norm;
+    const float *slopes; /* slopes of FINISH_PRELU; NULL: none */
     char *workspace;
     int32_t first, rows, lead; /* rows of out in this band; lead: finished rows above, computed again if one
                                   piece exceeds the band */
@@ -235,13 +239,14 @@ static void gather_rows(const void *context, int64_t first, int64_t end, int mem
         gather_row(w->op, l, w->norm, above + (int32_t)y, (float *)(w->workspace + l->in) + y * row);
 }
 
-/* Writes from + residual to `to`; residual may be NULL or alias `to`. */
-WIDE static void finish_pixel(float *to, const float *from, const float *residual, int64_t n) {
+/* Writes scale * from + residual to `to`; residual may be NULL or alias `to`. */
+WIDE static void finish_pixel(float *to, const float *from, float scale, const float *residual, int64_t n) {
     if (!residual)
-        memcpy(to, from, (size_t)n * sizeof *to);
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) to[i] = scale * from[i];
     else
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) to[i] = from[i] + residual[i];
+        for (int64_t i = 0; i < n; i++) to[i] = scale * from[i] + residual[i];
 }
 
 /* Computes ReLU as (x + |x|) / 2: comparisons would keep gcc from vectorising. NaN stays NaN. */
@@ -254,14 +259,35 @@ WIDE static void finish_relu(float *values, int64_t n) {
     }
 }
 
+/* Returns v, or slope * v if v is negative, without a comparison. NaN stays NaN. */
+static inline float leaky(float v, float slope) {
+    union float_bits whole = {.value = v}, scaled = {.value = slope * v};
+    uint32_t negative = 0u - (whole.bits >> 31);
+    whole.bits = (whole.bits & ~negative) | (scaled.bits & negative);
+    return whole.value;
+}
+
+WIDE static void finish_leaky(float *values, float slope, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) values[i] = leaky(values[i], slope);
+}
+
+WIDE static void finish_prelu(float *values, const float *slopes, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) values[i] = leaky(values[i], slopes[i]);
+}
+
 WIDE static void finish_to_signed(float *values, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) values[i] = 2 * values[i] - 1;
 }
 
-static void finish_values(enum finishing finish, float *values, int64_t n) {
-    if (finish == FINISH_RELU) finish_relu(values, n);
-    if (finish == FINISH_TO_SIGNED) finish_to_signed(values, n);
+/* slopes: of the first value's channel; read with FINISH_PRELU. */
+static void finish_values(const struct conv_options *o, float *values, const float *slopes, int64_t n) {
+    if (o->finish == FINISH_RELU) finish_relu(values, n);
+    if (o->finish == FINISH_LEAKY_RELU) finish_leaky(values, o->slope, n);
+    if (o->finish == FINISH_PRELU) finish_prelu(values, slopes, n);
+    if (o->finish == FINISH_TO_SIGNED) finish_to_signed(values, n);
 }
 
 /* Result of one oneDNN convolution call: some rows of out, one panel of output channels. */
@@ -270,15 +296,17 @@ struct piece {
     const float *result;       /* oneDNN's packed result */
 };
 
-static void finish_piece(const struct op *op, const struct conv_layout *l, struct piece p) {
+static void finish_piece(const struct conv_work *w, struct piece p) {
+    const struct op *op = w->op;
+    const struct conv_layout *l = w->layout;
     const struct tensor *residual = &op->in[3];
     int64_t start = (int64_t)p.row * l->columns, n = (int64_t)p.rows * l->columns;
     int64_t outputs = l->shared ? l->n : l->panel;
     for (int64_t i = 0; i < n; i++) {
         float *to = tensor_row(&op->out, start + i) + p.output;
-        finish_pixel(to, p.result + i * l->panel,
+        finish_pixel(to, p.result + i * l->panel, op->conv.scale,
                      residual->rank ? tensor_row(residual, start + i) + p.output : NULL, outputs);
-        finish_values(op->conv.finish, to, outputs);
+        finish_values(&op->conv, to, w->slopes ? w->slopes + p.output : NULL, outputs);
     }
 }
 
@@ -300,11 +328,11 @@ static enum status convolve_piece(const struct conv_work *w, int32_t first, int3
                                        .scratch = part + l->piece_scratch};
     if (onednn_run(w->cpu->onednn, &keys[1], operands, e)) return e->code;
     if (direct) {
-        finish_values(w->op->conv.finish, out, (int64_t)rows * l->columns * l->n);
+        finish_values(&w->op->conv, out, NULL, (int64_t)rows * l->columns * l->n);
         return OK;
     }
     out += (int64_t)done * l->columns * l->panel;
-    finish_piece(w->op, l, (struct piece){w->first + first, rows, output, out});
+    finish_piece(w, (struct piece){w->first + first, rows, output, out});
     return OK;
 }
 
@@ -340,7 +368,8 @@ static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspac
     memset(bias, 0, (size_t)l.n_padded * sizeof *bias);
     if (op->in[2].rank) weights_widen(bias, &op->in[2], 0, 1);
     struct thread_pool_error failed = {ATOMIC_FLAG_INIT, e};
-    struct conv_work work = {cpu, op, &l, &norm, workspace, .failed = &failed};
+    const float *slopes = weights_vector(&op->conv.slopes, (float *)(workspace + l.slopes));
+    struct conv_work work = {cpu, op, &l, &norm, slopes, workspace, .failed = &failed};
     if (l.shared) {
         thread_pool_run(cpu->thread_pool, l.n_padded, pad_shared_weights, &work);
         if (repack(&work, plain, workspace, e)) return e->code;

@@ -146,12 +146,22 @@ __device__ static inline float relu(float x) {
     return x < 0 ? 0 : x;
 }
 
-__device__ static inline float4 finish_four(float4 v, enum finishing finish) {
+/* NaN stays NaN. */
+__device__ static inline float leaky(float x, float slope) {
+    return x < 0 ? slope * x : x;
+}
+
+/* slopes: of the four channels, read with FINISH_LEAKY_RELU and FINISH_PRELU. */
+__device__ static inline float4 finish_four(float4 v, enum finishing finish, float4 slopes) {
     switch (finish) {
     case FINISH_NONE:
         break;
     case FINISH_RELU:
         return make_float4(relu(v.x), relu(v.y), relu(v.z), relu(v.w));
+    case FINISH_LEAKY_RELU:
+    case FINISH_PRELU:
+        return make_float4(leaky(v.x, slopes.x), leaky(v.y, slopes.y), leaky(v.z, slopes.z),
+                           leaky(v.w, slopes.w));
     case FINISH_TO_SIGNED:
         return make_float4(2 * v.x - 1, 2 * v.y - 1, 2 * v.z - 1, 2 * v.w - 1);
     }
@@ -159,10 +169,12 @@ __device__ static inline float4 finish_four(float4 v, enum finishing finish) {
 }
 
 struct finish_call {
-    struct rows out, from, bias, residual; /* from: library results [pixel, phase][N padded] */
+    struct rows out, from, bias, residual, slopes; /* from: library results [pixel, phase][N padded] */
     int64_t pixels;
     int32_t channels, columns;
     float factor; /* power of two by which values of `from` are multiplied */
+    float scale;  /* factor of convolution and bias */
+    float slope;  /* factor of negative values; `slopes` replaces it */
     bool doubled;
     int32_t row, library_row, library_columns; /* doubled: row of the image and library row of pixel 0 */
     enum finishing finish;
@@ -177,8 +189,8 @@ __device__ static inline int64_t result_of(const struct finish_call &f, int64_t 
     return 4 * (from_row * f.library_columns + (x + 1) / 2) + y % 2 * 2 + x % 2;
 }
 
-/* out = finish(factor from + bias + residual) for four channels of a pixel. Grid: rows_grid_of, rows are
- * pixels; no shared memory; 30 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
+/* out = finish(scale (factor from + bias) + residual) for four channels of a pixel. Grid: rows_grid_of, rows
+ * are pixels; no shared memory; 30 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
  * memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1) finish_pixels(const struct finish_call f) {
     int64_t i = 4 * first_quad();
@@ -187,8 +199,10 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1) finish_pixels(const st
         float4 v = rows_load_plain(f.from, result_of(f, pixel), i, f.channels);
         v = multiply_four(v, all_four(f.factor));
         if (f.bias.data) v = add_four(v, rows_load_f32(f.bias, 0, i, f.channels));
+        v = multiply_four(v, all_four(f.scale));
         if (f.residual.data) v = add_four(v, rows_load_f32(f.residual, pixel, i, f.channels));
-        rows_store(f.out, pixel, i, f.channels, finish_four(v, f.finish));
+        float4 slopes = f.slopes.data ? rows_load_f32(f.slopes, 0, i, f.channels) : all_four(f.slope);
+        rows_store(f.out, pixel, i, f.channels, finish_four(v, f.finish, slopes));
     }
 }
 
@@ -196,7 +210,7 @@ struct call {
     struct cuda *cuda;
     const struct op *op;
     struct conv_layout l;
-    const float *norm, *pixel_norm, *bias;
+    const float *norm, *pixel_norm, *bias, *slopes;
     char *workspace;
 };
 
@@ -279,7 +293,10 @@ static void finish_rows_of(const struct call *c, int32_t band, int32_t first, in
     if (!l->doubled) f.from.data += (int64_t)(first - band) * l->columns * f.from.step;
     f.bias = rows_floats(c->bias, 0);
     f.residual = rows_from(&op->in[3], pixel);
+    f.slopes = rows_floats(c->slopes, 0);
     f.factor = l->f16 ? 1 / CONVOLUTION_HALF_SCALE : 1;
+    f.scale = op->conv.scale;
+    f.slope = op->conv.slope;
     f.doubled = l->doubled;
     f.row = op->conv.first_row + first;
     f.library_row = (op->conv.first_row + band) / 2;
@@ -302,7 +319,7 @@ static enum status cuda_run_band(const struct call *c, int32_t first, struct err
     return OK;
 }
 
-/* Returns a bias or norm vector as f32, converted to `to` if needed; NULL if absent. */
+/* Returns a bias, slopes or norm vector as f32, converted to `to` if needed; NULL if absent. */
 static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor *vector, float *to) {
     if (!vector->rank) return NULL;
     if (!conv_widens(vector)) return static_cast<const float *>(vector->data);
@@ -311,7 +328,7 @@ static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor
 }
 
 static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
-    struct call c = {cuda, op, cuda_conv_layout(op), NULL, NULL, NULL, workspace};
+    struct call c = {cuda, op, cuda_conv_layout(op), NULL, NULL, NULL, NULL, workspace};
     const struct tensor *weight = &op->in[1];
     float *norm = reinterpret_cast<float *>(workspace + c.l.norm);
     c.pixel_norm = cuda_conv_ready(cuda, &op->conv.pixel_norm.weight, norm);
@@ -320,6 +337,7 @@ static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *w
         c.norm = norm;
     }
     c.bias = cuda_conv_ready(cuda, &op->in[2], reinterpret_cast<float *>(workspace + c.l.bias));
+    c.slopes = cuda_conv_ready(cuda, &op->conv.slopes, reinterpret_cast<float *>(workspace + c.l.slopes));
     struct packed_shape packed = {weight->dim[0], weight->dim[1], c.l.kernel, c.l.side,
                                   c.l.n_padded,   c.l.c_padded,   c.l.doubled};
     int64_t rows = (int64_t)c.l.phases * c.l.n_padded * c.l.side * c.l.side;

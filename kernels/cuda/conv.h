@@ -37,10 +37,10 @@ struct conv_layout {
     int32_t halo;                /* rows of zero padding above the image, and columns to its left */
     int32_t rows, columns, band; /* size of out; rows of out computed per band */
     int32_t n_padded, c_padded;  /* output and input channels, padded (conv_pad_channels) */
-    uint64_t norm, bias, weights, in, out, library, end; /* workspace offsets; end: total bytes */
+    uint64_t norm, bias, slopes, weights, in, out, library, end; /* workspace offsets; end: total bytes */
 };
 
-/* True if a vector (bias or pixel norm) is not f32, or has a scale, and must be converted first. */
+/* True if a vector (bias, slopes or pixel norm) is not f32, or has a scale, and must be converted first. */
 static inline bool conv_widens(const struct tensor *vector) {
     return vector->rank && (vector->dtype != DTYPE_F32 || !weight_is_plain(vector));
 }
@@ -107,6 +107,7 @@ static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     uint64_t each = conv_value_bytes(&l);
     l.norm = workspace_part(&l.end, cuda_conv_norm_bytes(op));
     l.bias = workspace_part(&l.end, conv_widens(&op->in[2]) ? sizeof(float) * (uint64_t)l.n_padded : 0);
+    l.slopes = workspace_part(&l.end, conv_widens(&o->slopes) ? sizeof(float) * (uint64_t)l.n_padded : 0);
     l.weights = workspace_part(&l.end, each * n * c * taps);
     l.in = workspace_part(&l.end, each * c * in_columns * in_rows);
     l.out = workspace_part(&l.end, each * n * columns * rows);

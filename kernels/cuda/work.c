@@ -296,6 +296,7 @@ static void conv_work(const struct op *op, struct work_list *list) {
     if (op->conv.norm.statistics.rank) add_channel_norm(list, &op->conv.norm, op->in[0].dim[2]);
     if (conv_widens(pixel_norm)) add_widening(list, pixel_norm);
     if (conv_widens(&op->in[2])) add_widening(list, &op->in[2]);
+    if (conv_widens(&op->conv.slopes)) add_widening(list, &op->conv.slopes);
     work_add_pass(list, "cuda_pad_weights", 0, bytes_of(&op->in[1]), (double)conv_value_bytes(&l) * weights);
     add_bands(list, op, &l, l.band, l.rows / l.band);
     if (l.rows % l.band) add_bands(list, op, &l, l.rows % l.band, 1);

@@ -344,6 +344,7 @@ int main(void) {
         cmocka_unit_test(test_conv),
         cmocka_unit_test(test_conv_cut),
         cmocka_unit_test(test_conv_finish),
+        cmocka_unit_test(test_conv_dense),
         cmocka_unit_test(test_conv_strided),
         cmocka_unit_test(test_conv_strided_overlap),
         cmocka_unit_test(test_conv_pieces),

@@ -46,7 +46,7 @@ from block_steps import (
     RUN_ALL, Fixture, case_latent, expect, final_layers, influence, joined, mmdit_final, open_, patches, put, run, suite, tensors_of,
     test, two_streams, velocity, zeros,
 )
-from block_tests_encoders import clip, clip_kinds, clip_vision, image_pad, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, t5
+from block_tests_encoders import clip, clip_kinds, clip_vision, image_pad, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, redux, siglip, t5
 
 
 def flux_like(f, component, lane, far=""):
@@ -566,6 +566,8 @@ def suites(f):
                      ovis=ovis,
                      krea2=krea2,
                      qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
+    if f.name == "flux_redux":  # the transformer is flux_a's
+        return [siglip(f), redux(f)]
     out = [denoisers[family](f)] if f.blocks else []
     if family == "flux" and f.has("block.clip.in"):
         out += [clip(f), t5(f, "t5", "ids_2")]

@@ -169,6 +169,32 @@ def clip_vision(f):
     ], [test("pixels", dict(resized_pixels="clip_vision"))], bf16=True)
 
 
+def siglip(f):
+    def lane(k, picture):
+        return dict(component="siglip", picture=f"case{k}.pixels.{picture} cyx->yxc", text=zeros(*f.shape(f"case{k}.seen.{picture}")))
+
+    lanes = {}
+    steps = vision_tokens(f, lanes, ["redux_000", "redux_001"], lane)
+    first = open_("case0 redux_000")
+    return suite("siglip", lanes, [
+        test("patches", first, run("embeddings"), expect("tokens", "vision.patches.out", "vision.patches")),
+        test("layer", first, put("block.vision.in", "tokens"), run(f"layers.{f.blocks['block.vision']['layer']}"),
+             expect("tokens", "block.vision.out", "block.vision")),
+        test("norm", first, put("vision.norm.in", "tokens"), run("post_layernorm"), expect("lane.text", "vision.norm.out", "vision.norm")),
+        test("vision tokens", *steps),
+    ], [test("pixels", dict(resized_pixels="siglip"))], bf16=True)
+
+
+def redux(f):
+    lanes, steps = {}, []
+    for k, case in enumerate(f.expect["cases"]):
+        for i in range(len(case.get("redux", []))):
+            name = f"case{k}.seen.redux_rows_{i:03}"
+            lanes[name] = dict(component="redux", source=f"case{k}.seen.redux_{i:03}", text=zeros(*f.shape(name)))
+            steps += [open_(name), RUN_ALL, expect("lane.text", name, "seen", detail=f"case {k} redux_rows_{i:03}")]
+    return suite("redux", lanes, [test("rows", *steps)], bf16=True)
+
+
 def clip_kinds(f):
     """One CLIP in files with transformers' names and, except L, with OpenCLIP's names."""
     n, window, every = len(f.ints("ids")), 77, 7  # the references have only every 7th row of a window

@@ -3,10 +3,10 @@
 A spec's case names its controls; expect.json gets them with these keys, and case k's reference tensors have the
 images as "case{k}.picture.control_000", ... (u8 [H, W, 3]):
   network     number of the network, from 0: folders controlnet/, controlnet_2/, ... of the fixture
-  image       name of the image's reference tensor after "picture."; null: none
+  image       name of the image's reference tensor after "case{k}."; null: none
   strength start end   as in diffusers: controlnet_conditioning_scale, control_guidance_start, control_guidance_end
   mode        kind of image of a union network; -1: the network takes one kind
-  mask inpaint   names of image tensors of an inpainting network; null: those of the case
+  mask inpaint   the same for images of an inpainting network; null: those of the case
   canny       true: the request finds the edges of the image; "image" is then the image itself
 """
 
@@ -63,21 +63,21 @@ def pictures_of(spec, case, wanted):
     out, case["controls"] = {}, []
     for i, control in enumerate(wanted):
         width, height = control["size"] or (case["width"], case["height"])
-        names = {key: f"{name}_{i:03}" if control[key] else None
+        names = {key: f"picture.{name}_{i:03}" if control[key] else None
                  for key, name in (("image", "control"), ("mask", "control_mask"), ("inpaint", "control_inpaint"))}
         if control["image"]:
-            out[names["image"]] = picture_of(rng, width, height)
+            out[f"control_{i:03}"] = picture_of(rng, width, height)
         if control["mask"]:
-            out[names["mask"]] = inputs.mask_of(rng, case["width"], case["height"])
+            out[f"control_mask_{i:03}"] = inputs.mask_of(rng, case["width"], case["height"])
         if control["inpaint"]:
-            out[names["inpaint"]] = inputs.picture_of(rng, case["width"], case["height"])
+            out[f"control_inpaint_{i:03}"] = inputs.picture_of(rng, case["width"], case["height"])
         case["controls"].append({k: v for k, v in control.items() if k != "size"} | names)
     return out
 
 
 def images_of(case, pictures):
     """Returns the control images of a case for diffusers, in the order of its controls."""
-    return [Image.fromarray(pictures[control["image"]]) for control in case["controls"]]
+    return [Image.fromarray(pictures[control["image"].removeprefix("picture.")]) for control in case["controls"]]
 
 
 class posterior_mean:

@@ -8,7 +8,7 @@ def request(spec, texts, k, wanted):
     columns, rows = wanted["grid"]
     negative = wanted["negative"]
     return dict(
-        index=k, kind="image", prompt=texts[wanted["prompt"]], negative_prompt=None if negative is None else texts[negative],
+        index=k, kind="image", prompt=None if wanted["prompt"] is None else texts[wanted["prompt"]], negative_prompt=None if negative is None else texts[negative],
         width=columns * spec.pixel_multiple, height=rows * spec.pixel_multiple, steps=wanted["steps"], cfg_scale=wanted["cfg"])
 
 

@@ -133,8 +133,9 @@ static uint8_t *resize(struct tensor picture, struct vision_grid grid) {
 void check_resized_pixels(struct block_test *t, const json_t *step) {
     const char *family = text_of(step, "resized_pixels");
     const struct component *c = &t->golden->model->component[block_test_slot(t->golden, family, NULL, 0)];
-    struct tensor picture = golden(t->golden, "case0.picture.init"),
-                  planes = golden(t->golden, "case0.pixels.init");
+    bool init = has_golden(t->golden, "case0.picture.init");
+    struct tensor picture = golden(t->golden, init ? "case0.picture.init" : "case0.picture.redux_000"),
+                  planes = golden(t->golden, init ? "case0.pixels.init" : "case0.pixels.redux_000");
     struct vision_grid grid = c->family->lanes.vision_grid(c, picture.dim[1], picture.dim[0]);
     int differing = 0, n = planes.dim[1] * planes.dim[2];
     uint8_t *made = resize(picture, grid);

@@ -159,6 +159,7 @@ const struct fixture fixtures[] = {
     {PIPELINE("flux_b"), .gate = &gate_flux_schnell},
     {PIPELINE("flux_kontext"), .gate = &gate_flux_kontext},
     {PIPELINE("flux_fill"), .gate = &gate_flux_fill},
+    {PIPELINE("flux_redux"), .redux = "redux", .gate = &gate_flux_redux},
     {PIPELINE("flux2_dev"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_dev},
     {PIPELINE("flux2_klein"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_klein},
     {PIPELINE("flux2_klein_base"), .gpu_tolerances = packed_latents, .gate = &gate_flux2_klein_base},

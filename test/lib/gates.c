@@ -83,6 +83,14 @@ const struct gate gate_flux_kontext = {.request = REQUEST(REFERRING),
                                        .cuda = CUDA_BUDGETS_AND_PLANS};
 const struct gate gate_flux_fill = {
     .request = REQUEST(FILLED(2)), .other = REQUEST(FILLED(1)), .threads = 1, .always = true};
+/* Two images join the prompt, whose negative is shorter; then one image without a prompt. */
+const struct gate gate_flux_redux = {
+    .request = REQUEST(.steps = 1, .batch = 2, .guidance = 3.5, .cfg_scale = 2.5, .redux_images = references,
+                       .n_redux_images = 2, .redux_strength = 0.5),
+    .other = REQUEST(SCHNELL(1), .guidance = 3.5, .redux_images = references, .n_redux_images = 1),
+    .threads = 1,
+    .always = true,
+    .in_bf16 = true};
 /* Flux.2 refuses references with a side below 64 pixels. */
 static const struct sluice_picture reference_wide = PICTURE(99, 64, 0, "wide reference"),
                                    reference_tall = PICTURE(64, 80, 999, "tall reference");

@@ -27,7 +27,8 @@ struct gate {
 };
 
 extern const struct gate gate_zimage, gate_zimage_base, gate_zimage_wide;
-extern const struct gate gate_flux, gate_flux_schnell, gate_flux_kontext, gate_flux_fill, gate_flux_wide;
+extern const struct gate gate_flux, gate_flux_schnell, gate_flux_kontext, gate_flux_fill, gate_flux_redux,
+    gate_flux_wide;
 extern const struct gate gate_flux2_dev, gate_flux2_klein, gate_flux2_klein_base;
 extern const struct gate gate_longcat_image, gate_longcat_image_edit;
 extern const struct gate gate_chroma;

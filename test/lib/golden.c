@@ -206,6 +206,7 @@ const struct sluice_model_options *golden_options(const struct golden *g, const 
     paths->model = model;
     for (int i = 0; i < SLUICE_CONTROLS_MAX && g->fixture->control_nets[i]; i++)
         paths->control_net[i] = path_in(folder, g->fixture->control_nets[i]);
+    if (g->fixture->redux) paths->redux = path_in(folder, g->fixture->redux);
     return model_options(paths);
 }
 

@@ -177,6 +177,21 @@ static void set_control_nets(const struct golden *g, const json_t *c, struct slu
     r->guess_mode = json_is_true(json_object_get(c, "guess_mode"));
 }
 
+/* Sets the images that join the prompt, "caseN.picture.redux_00I". */
+static void set_redux(const struct golden *g, const json_t *c, struct sluice_request *r) {
+    int n = (int)json_array_size(json_object_get(c, "redux"));
+    const struct sluice_picture **images = test_memory(sizeof *images * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) {
+        char name[TAIL];
+        snprintf(name, sizeof name, "picture.redux_%03d", i);
+        images[i] = picture_of(g, c, name);
+        assert_non_null(images[i]);
+    }
+    r->redux_images = images;
+    r->n_redux_images = n;
+    r->redux_strength = json_number_value(json_object_get(c, "redux_strength"));
+}
+
 static void set_skip_layers(const json_t *c, struct sluice_request *r) {
     const json_t *layers = json_object_get(c, "slg_layers");
     int n = (int)json_array_size(layers), *skipped = test_memory(sizeof *skipped * (size_t)(n + 1));
@@ -267,6 +282,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     set_images(p->golden, c, &r);
     set_control(p->golden, c, &r);
     set_control_nets(p->golden, c, &r);
+    set_redux(p->golden, c, &r);
     set_adapters(p->golden, c, &r);
     set_second_pass(c, &r);
     return r;

@@ -9,6 +9,7 @@ const struct sluice_model_options *model_options(struct model_paths *from) {
                                                    {"--clip_l", from->clip_l},
                                                    {"--clip_g", from->clip_g},
                                                    {"--clip_vision", from->clip_vision},
+                                                   {"--redux", from->redux},
                                                    {"--t5xxl", from->t5xxl},
                                                    {"--vae", from->vae},
                                                    {"--taesd", from->taesd}};

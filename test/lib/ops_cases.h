@@ -160,6 +160,8 @@ struct conv_case {
 /* Checks a convolution with cropping, stride and leading padding. With a stride, norm, upsampling and
  * residual are not allowed. */
 void case_conv(struct conv_case c, struct conv_options size);
+/* As case_conv, with `in` and `out` as columns of one wider image, as in a dense block. */
+void case_conv_columns(struct conv_case c, struct conv_options options);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
 void case_shortcuts(void);
 

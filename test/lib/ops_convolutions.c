@@ -41,7 +41,22 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
 /* Epsilon of the pixel norm: (1e-12)^2 / 100 channels, because PyTorch bounds |x| below by 1e-12. */
 static const float PIXEL_EPS = 1e-26f;
 
-void case_conv(struct conv_case c, struct conv_options o) {
+/* Returns n channels, from channel `first` on, of an image. */
+static struct tensor channels_of(struct tensor image, int32_t first, int32_t n) {
+    image.data = (float *)image.data + first;
+    image.dim[2] = n;
+    return image;
+}
+
+static double conv_finished(const struct conv_options *o, int32_t n, double v) {
+    double slope = o->finish == FINISH_PRELU        ? load(&o->slopes, 0, n)
+                   : o->finish == FINISH_LEAKY_RELU ? (double)o->slope
+                   : o->finish == FINISH_RELU       ? 0
+                                                    : 1;
+    return o->finish == FINISH_TO_SIGNED ? 2 * v - 1 : v < 0 ? slope * v : v;
+}
+
+static void run_case(struct conv_case c, struct conv_options o, bool within) {
     case_begin();
     int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.pad_before : c.k / 2;
     struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
@@ -51,6 +66,12 @@ void case_conv(struct conv_case c, struct conv_options o) {
         memset(in.data, 0, sizeof(float) * (size_t)c.c);
     struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, 3, dim, 0, 1);
+    if (within) {
+        struct tensor wide = tensor_random(DTYPE_F32, SHAPE(dim[0], dim[1], c.n + c.c + 3), 0, 1);
+        in = channels_of(wide, 1, c.c);
+        out = channels_of(wide, c.c + 2, c.n);
+    }
+    if (o.finish == FINISH_PRELU) o.slopes = tensor_random(c.dtype, SHAPE(c.n), 0, 1);
     struct epilogue e = {0};
     o.upsample = c.up;
     o.activation = c.activation;
@@ -72,9 +93,18 @@ void case_conv(struct conv_case c, struct conv_options o) {
         int32_t n = (int32_t)(i % c.n), xx = (int32_t)(i / c.n % out.dim[1]),
                 y = (int32_t)(i / c.n / out.dim[1]);
         double sum = conv_value(&c, &s, y * stride - before, xx * stride - before, n);
-        sum += (c.bias ? load(&e.bias, 0, n) : 0) + (c.residual ? load(&e.residual, i / c.n, n) : 0);
-        truth[i] = o.finish == FINISH_RELU ? fmax(sum, 0) : o.finish == FINISH_TO_SIGNED ? 2 * sum - 1 : sum;
+        sum += c.bias ? load(&e.bias, 0, n) : 0;
+        if (o.scale != 0) sum *= (double)o.scale;
+        truth[i] = conv_finished(&o, n, sum + (c.residual ? load(&e.residual, i / c.n, n) : 0));
     }
     op_conv2d(&x, out, in, weight, e, o);
     op_expect(OP_CONV2D, &out, truth);
+}
+
+void case_conv(struct conv_case c, struct conv_options options) {
+    run_case(c, options, false);
+}
+
+void case_conv_columns(struct conv_case c, struct conv_options options) {
+    run_case(c, options, true);
 }

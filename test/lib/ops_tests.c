@@ -276,6 +276,27 @@ void test_conv_finish(void **state) {
     case_conv(c, relu);
 }
 
+/* The layers of upscalers: leaky ReLU and PReLU, a scaled residual, and the columns of a dense block. */
+void test_conv_dense(void **state) {
+    bool small = ops_on == ON_TSAN;
+    struct conv_case c = {small ? 3 : 19, small ? 5 : 600, 8, 16, 3, F32, 1, 0, PLAIN, true, NO_RESIDUAL};
+    const struct conv_options leaky = {.finish = FINISH_LEAKY_RELU, .slope = 0.2f},
+                              prelu = {.finish = FINISH_PRELU}, scaled = {.scale = 0.2f};
+    case_conv(c, leaky);
+    case_conv(c, prelu);
+    c.dtype = BF16, c.n = 5;
+    case_conv(c, prelu);
+    case_conv(c, leaky);
+    case_conv_columns(c, leaky);
+    c.n = 16, c.bias = false;
+    case_conv_columns(c, leaky);
+    c.residual = APART;
+    case_conv_columns(c, scaled);
+    c.residual = OVER_OUT, c.rows = 5, c.columns = 7;
+    case_conv_columns(c, scaled);
+    case_conv(c, scaled);
+}
+
 void test_conv_cut(void **state) {
     bool small = ops_on == ON_TSAN;
     const struct conv_options both = {.cut_row = true, .cut_column = true};

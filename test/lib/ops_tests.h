@@ -25,6 +25,7 @@ void test_conv(void **state);
 void test_conv_cut(void **state);
 /* Convolutions with and without epilogue, padding and residual, in bands of rows, with a short last band. */
 void test_conv_finish(void **state);
+void test_conv_dense(void **state);
 void test_conv_strided(void **state);
 /* Environment: SEED repeats a run, CASES is the number of cases. */
 void test_random(void **state);

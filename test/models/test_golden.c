@@ -209,8 +209,9 @@ static void test_noise(const struct golden *g) {
 /* Compares images that the run dumped as `dump` with the reference: input images of the first image of the
  * batch. */
 static void expect_image_dumps(struct public_run *p, const json_t *c, const char *dump) {
-    static const char *const pictures[] = {"init",          "last",          "masked",
-                                           "reference_000", "reference_001", "reference_002"};
+    static const char *const pictures[] = {"init",           "last",          "masked",    "reference_000",
+                                           "reference_001",  "reference_002", "redux_000", "redux_001",
+                                           "redux_rows_000", "redux_rows_001"};
     int n = 0;
     for (size_t i = 0; i < sizeof pictures / sizeof *pictures; i++) {
         char tail[TAIL], name[NAME], file[NAME], detail[NAME];

@@ -369,6 +369,7 @@ int main(void) {
         cmocka_unit_test(test_conv),
         cmocka_unit_test(test_conv_cut),
         cmocka_unit_test(test_conv_finish),
+        cmocka_unit_test(test_conv_dense),
         cmocka_unit_test(test_conv_strided),
         cmocka_unit_test(test_conv_panels),
         cmocka_unit_test(test_lead_is_sufficient),

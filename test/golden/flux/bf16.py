@@ -6,10 +6,13 @@ Timesteps, guidance, conditioning and latents between steps stay f32, as in Slui
 import types
 
 import torch
+from diffusers.utils import BaseOutput
 from transformers.utils import ModelOutput
+from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 from watch import Watch
 
+from . import redux
 from . import reference_tensors as reference
 
 
@@ -17,7 +20,7 @@ def cast(value, dtype):
     """Converts all floating-point tensors in a nested value."""
     if torch.is_tensor(value):
         return value.to(dtype) if value.is_floating_point() else value
-    if isinstance(value, ModelOutput):
+    if isinstance(value, (ModelOutput, BaseOutput)):
         return type(value)(**{k: cast(v, dtype) for k, v in value.items()})
     if isinstance(value, dict):
         return {k: cast(v, dtype) for k, v in value.items()}
@@ -56,6 +59,10 @@ def load(folder, dtype):
     pipe = reference.load(folder)
     for model in (pipe.transformer, pipe.text_encoder, pipe.text_encoder_2):
         disguise(model, dtype)
+    if pipe.redux:
+        disguise(pipe.redux.image_embedder, dtype)
+        disguise(pipe.redux.image_encoder, dtype)
+        _CAN_RECORD_REGISTRY[pipe.redux.image_encoder] = pipe.redux.image_encoder._can_record_outputs
     keep_conditioning(pipe.transformer, dtype)
     return pipe
 
@@ -107,6 +114,17 @@ def text_blocks(pipe, dtype, known, about):
     return {f"{name}.out": watch.tensors[f"{name}.out"] for name in modules}
 
 
+@torch.no_grad()
+def redux_blocks(pipe, dtype, known, about):
+    model = pipe.redux.image_encoder
+    inner, pixels = getattr(model, "vision_model", model), known["case0.pixels.redux_000"][None].to(dtype)
+    layer = inner.encoder.layers[about["block.vision"]["layer"]]
+    out = {"vision.patches.out": inner.embeddings.position_embedding.weight + inner.embeddings.patch_embedding(pixels).flatten(2).transpose(1, 2),
+           "block.vision.out": layer(known["block.vision.in"].to(dtype), attention_mask=None),
+           "vision.norm.out": inner.post_layernorm(known["vision.norm.in"].to(dtype))}
+    return {name: value[0] if torch.is_tensor(value) and value.dim() > known[name].dim() else value for name, value in out.items()}
+
+
 def cases(pipe, known, expect):
     """Returns the encoded prompts and final latents of every case."""
     out = {}
@@ -114,6 +132,11 @@ def cases(pipe, known, expect):
         prefix = f"case{case['index']}"
         for lane, text in (("cond", "prompt"), ("uncond", "negative_prompt")):
             if f"{prefix}.pooled.{lane}" not in known:
+                continue
+            if lane == "cond" and case.get("redux"):
+                pictures = {k.removeprefix(f"{prefix}.picture."): v.numpy() for k, v in known.items() if k.startswith(f"{prefix}.picture.")}
+                out |= {f"{prefix}.{name}": value for name, value in redux.references(pipe, case, pictures).items()
+                        if f"{prefix}.{name}" in known and not name.startswith("pixels") and value.any()}
                 continue
             encoded, _ = reference.encode(pipe, case[text], case["max_sequence_length"])
             for name in ("hidden", "pooled"):
@@ -127,6 +150,8 @@ def cases(pipe, known, expect):
 
 def everything(folder, dtype, known, expect):
     pipe, about = load(folder, dtype), expect["blocks"]
+    if pipe.redux:
+        return redux_blocks(pipe, dtype, known, about) | cases(pipe, known, expect)
     out = {**blocks(pipe, dtype, known, about["block"]), "block.velocity": whole(pipe, known, expect["cases"][0], about["block"])}
     if "block.clip.in" in known:
         out |= text_blocks(pipe, dtype, known, about)
@@ -135,7 +160,8 @@ def everything(folder, dtype, known, expect):
 
 def add_names(errors):
     """Adds entries under the additional names that the C tests use."""
-    errors["block.velocity.far"] = errors["block.velocity"]
+    if "block.velocity" in errors:
+        errors["block.velocity.far"] = errors["block.velocity"]
 
 
 def independent(name, known):

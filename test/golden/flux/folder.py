@@ -9,7 +9,7 @@ import folder as zimage_folder
 import weights
 from files import DTYPE_NAMES, DTYPES, begin_model, cast, write_json, write_model, write_weights
 
-from . import tokens
+from . import redux, tokens
 
 CLASSES = {
     "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
@@ -101,5 +101,6 @@ def write(spec, folder):
             model = tokens.t5()
             t5(spec, path, tokens.t5_size(model))
             tokens.save_t5(model, os.path.join(folder, "tokenizer_2"), spec.form["t5_json"])
+    redux.write(spec, os.path.join(os.path.dirname(folder), "redux"))
     write_json(os.path.join(folder, "model_index.json"),
                {"_class_name": spec.form["pipeline"], "_diffusers_version": "0.30.0.dev0", **CLASSES})

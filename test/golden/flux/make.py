@@ -1,7 +1,7 @@
 """Generates the Flux.1 fixtures, for ../make.py.
 
-Each NAME/ has Z-Image's layout (../make.py): model/, expect.json, reference.safetensors.  flux_kontext and
-flux_fill link to components of flux_a.  Case k's reference tensors have the prefix "case{k}.":
+Each NAME/ has Z-Image's layout (../make.py): model/, expect.json, reference.safetensors.  flux_kontext,
+flux_fill and flux_redux (redux.py) link to components of flux_a.  Case k's reference tensors have the prefix "case{k}.":
   ids.cond ids_2.cond        i32, CLIP's (77) and T5's (max_sequence_length), padding included; .uncond likewise
   hidden.cond pooled.cond    [T, t5_hidden], [clip_hidden]: results of encode_prompt
   sigmas timesteps           n+1 and n values, of the steps that are run
@@ -38,7 +38,7 @@ import files
 import inputs
 import reference_tensors as zimage_references
 
-from . import folder, reference_tensors, specs
+from . import folder, redux, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "long", "special", "empty"]
 HIDDEN_TEXTS = 2  # number of text cases with hidden states, besides the first two image cases
@@ -46,6 +46,8 @@ HIDDEN_TEXTS = 2  # number of text cases with hidden states, besides the first t
 
 def encode_case(pipe, case, out, hidden):
     for lane, prompt in inputs.lanes(case):
+        if prompt is None:  # images alone
+            continue
         values, uncut = reference_tensors.encode(pipe, prompt, case["max_sequence_length"])
         if not hidden:
             del values["hidden"]
@@ -71,7 +73,7 @@ def make(spec, out):
     target = files.fixture_begin(out, spec.name)
     folder.write(spec, os.path.join(target, "model"))
     pipe = reference_tensors.load(os.path.join(target, "model"))
-    cases = [inputs.of_tokens(spec, specs.TEXTS, spec.form["tokens_max"], k, wanted) for k, wanted in enumerate(spec.cases)]
+    cases = [inputs.of_tokens(spec, specs.TEXTS, spec.form["tokens_max"], k, wanted) | redux.of_case(wanted) for k, wanted in enumerate(spec.cases)]
     alone = not spec.form["share"]
     tensors = {}
     if alone:
@@ -80,9 +82,17 @@ def make(spec, out):
         text = case["kind"] == "text"
         encode_case(pipe, case, tensors, hidden=case["index"] in (0, 1) or 0 <= case["index"] - len(spec.cases) < HIDDEN_TEXTS)
         if not text:
-            pictures = inputs.pictures_of(spec, case, unit=spec.pixel_multiple)
+            pictures = inputs.pictures_of(spec, case, unit=spec.pixel_multiple) | redux.pictures_of(spec, case)
+            if case.get("redux"):
+                made = redux.references(pipe, case, pictures)
+                if case["index"] not in (0, 1):
+                    del made["hidden.cond"]
+                tensors |= inputs.named(case, made)
             tensors |= inputs.named(case, reference_tensors.run_case(pipe, case, pictures))
-    block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
+    if spec.form.get("redux"):  # the transformer's blocks are flux_a's
+        block, blocks = redux.block_references(pipe, redux.pictures_of(spec, cases[0]))
+    else:
+        block, blocks = reference_tensors.block_references(pipe, cases[0], tensors)
     tensors |= block
     if alone:
         for more, about in (reference_tensors.text_references(pipe, tensors), autoencoders.encoder_references(pipe, spec), zimage_references.decoder_references(pipe, spec)):

@@ -1,6 +1,7 @@
 """Runs the Flux.1 reference and records inputs and outputs as reference tensors."""
 
 import contextlib
+import os
 
 import diffusers
 import numpy as np
@@ -13,6 +14,8 @@ import runs
 from inputs import of_case
 from runs import exactly, unpack
 from watch import Watch
+
+from . import redux
 
 SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
 SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6032]
@@ -28,6 +31,7 @@ def load(folder):
     pipe.set_progress_bar_config(disable=True)
     for model in (pipe.transformer, pipe.text_encoder, pipe.text_encoder_2, pipe.vae):
         model.requires_grad_(False).eval()
+    pipe.redux = redux.load(os.path.join(os.path.dirname(folder), "redux"), pipe)
     return pipe
 
 
@@ -52,6 +56,9 @@ def _call(pipe, case, pictures, generator):
     common = dict(
         prompt=case["prompt"], height=case["height"], width=case["width"], num_inference_steps=case["steps"],
         guidance_scale=case["guidance"] or 0.0, generator=generator, max_sequence_length=case["max_sequence_length"])
+    if case.get("redux"):
+        hidden, pooled = redux.encode(pipe, case, pictures)
+        common |= dict(prompt=None, prompt_embeds=hidden, pooled_prompt_embeds=pooled)
     if not case["mask"]:
         common |= dict(negative_prompt=case["negative_prompt"] if case["cfg_scale"] > 1 else None, true_cfg_scale=case["cfg_scale"])
     if case["mask"]:

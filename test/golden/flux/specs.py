@@ -1,7 +1,7 @@
 """Dimensions and requests of each Flux fixture, like Z-Image's (../specs.py).
 
 A case: grid is (columns, rows) of 2x2 patches; prompt and negative name texts below; guidance is
-the distilled one, cfg classifier-free guidance; init, mask and references (their grids) are generated images.
+the distilled one, cfg classifier-free guidance; init, mask, references (their grids) and redux (their sizes in pixels) are generated images.
 """
 
 import random
@@ -38,6 +38,12 @@ FORMS = {
         pipeline="FluxFillPipeline", guided=True, fills=True, tokens_max=512,
         share="flux_a", shares=["text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "vae", "scheduler"],
         transformer_dtype="bf16", cast={}, transformer_shards=1,
+    ),
+    "flux_redux": dict(
+        pipeline="FluxPipeline", guided=True, fills=False, tokens_max=512,
+        share="flux_a", shares=["text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "transformer", "vae", "scheduler"],
+        # SigLIP: 3 x 3 patches, and 3 unread pixels
+        redux=dict(width=30, ffn=44, layers=3, heads=3, side=45, patch=14, dtype="f32"),
     ),
 }
 
@@ -110,6 +116,16 @@ CASES = {
         # two references, although the reference's pipeline supports one: the second has 2 on the first position axis
         _case((5, 4), 2, 8, guidance=2.5, references=[(3, 4), (6, 2)]),
         _case((3, 4), 2, 1, guidance=2.5),
+    ],
+    "flux_redux": [
+        _case((4, 3), 3, 42, redux=[(61, 37)], redux_strength=0.6),
+        # two images and the text twice; the lanes have prompts of different length
+        _case((3, 5), 2, 7, prompt="house", guidance=1.7, cfg=2.5, negative="ugly", redux=[(45, 45), (23, 90)], redux_strength=0.45),
+        # images alone: zeros for the text
+        _case((5, 3), 2, 9, prompt=None, redux=[(300, 20)], redux_strength=1.0, batch=2),
+        _case((3, 4), 3, 8, init=True, strength=0.7, prompt="house", redux=[(46, 44)], redux_strength=1.3),
+        # the same prompt without images
+        _case((3, 4), 2, 8, prompt="house"),
     ],
     "flux_fill": [
         _case((5, 6), 3, 42, guidance=30.0, init=True, mask=True, strength=1.0),
