@@ -53,7 +53,7 @@ WEIGHT_TABLE(flux_single_table, SINGLE_BLOCK, mmdit_single_weights,
              "single_transformer_blocks.%d.", "single_blocks.%d.");
 /* clang-format on */
 
-void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
+void flux_fill_rope(struct context *x, const struct visit_scope *scope, int n_images) {
     const struct flux_settings *settings = scope->settings;
     const struct flux_positions *positions = &settings->positions;
     const struct flux_state *state = scope->lane->state;
@@ -77,7 +77,7 @@ void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
             op_broadcast_row(x, tensor_slice(rows, 1, text.dim[0] - 1), tensor_slice(rows, 0, 1));
     }
     int32_t from = positions->after_text ? text_rows : 0;
-    rope.n_grids = 1 + mmdit_n_references(scope->lane);
+    rope.n_grids = n_images;
     for (int i = 0; i < rope.n_grids; i++) {
         struct tensor latent = mmdit_latent(scope->lane, i);
         rope.grid[i] =
@@ -90,7 +90,7 @@ void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
 static void flux_forward_context(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
-    flux_fill_rope(x, scope);
+    flux_fill_rope(x, scope, 1 + mmdit_n_references(scope->lane));
     mmdit_linear(x, state->text, scope->lane->text, w);
 }
 

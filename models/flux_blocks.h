@@ -123,8 +123,10 @@ struct flux_state {
 /* flux_kind_conditioning: timestep, guidance scale and pooled prompt, as in Flux.1. */
 extern const struct block_kind flux_kind_context, flux_kind_conditioning, flux_kind_double, flux_kind_single;
 
-/* Computes the rope table in the lane's state. */
-void flux_fill_rope(struct context *x, const struct visit_scope *scope);
+/* Computes the rope table in the lane's state, for the prompt, the generated image and n_images - 1
+ * references.
+ */
+void flux_fill_rope(struct context *x, const struct visit_scope *scope, int n_images);
 /* Forward functions, for families with their own weight tables. weights: mmdit_block_weights,
  * mmdit_single_weights, mmdit_time_text_embed_weights. */
 void flux_forward_double(struct context *x, const void *weights, const struct visit_scope *scope);

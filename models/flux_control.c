@@ -77,7 +77,7 @@ static void flux_control_forward_context(struct context *x, const void *weights,
     const struct flux_control_state *state = scope->lane->state;
     int32_t modes = w->modes.rank ? 1 : 0;
     struct tensor text = state->flux.text;
-    flux_fill_rope(x, scope);
+    flux_fill_rope(x, scope, 1);
     mmdit_linear(x, tensor_slice(text, modes, text.dim[0] - modes), scope->lane->text, &w->prompt);
     if (modes) op_copy(x, tensor_slice(text, 0, 1), tensor_slice(w->modes, scope->lane->control[0].mode, 1));
 }

@@ -49,7 +49,7 @@ static void ovis_image_forward_context(struct context *x, const void *weights,
     const struct context_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
     struct tensor n = context_operand(x, 2, scope->lane->text.dim);
-    flux_fill_rope(x, scope);
+    flux_fill_rope(x, scope, 1 + mmdit_n_references(scope->lane));
     op_rms_norm(x, n, scope->lane->text, w->norm, mmdit_norm_eps, (struct modulation){0});
     mmdit_linear(x, state->text, n, &w->linear);
 }

@@ -200,9 +200,8 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
 
 /* Describes a control network: the family of models that it controls, its input and its modes. */
 static json_t *control_json(const struct component *c) {
-    static const char *const inputs[] = {[CONTROL_PIXELS] = "pixels",
-                                         [CONTROL_SIGNED_PIXELS] = "pixels",
-                                         [CONTROL_LATENT] = "latent"};
+    static const char *const inputs[] = {
+        [CONTROL_PIXELS] = "pixels", [CONTROL_SIGNED_PIXELS] = "pixels", [CONTROL_LATENT] = "latent"};
     const struct family_control *control = &c->family->control;
     json_t *modes = json_array();
     const char *const *name = control->modes;

@@ -129,6 +129,30 @@ bool adapter_is_key(const char *name) {
            (key.refused || (key.role != ADAPTER_SCALE && key.role != ADAPTER_ALPHA));
 }
 
+const char *adapter_describe(const struct tensor_index *view) {
+    /* Beginnings of tensor names. Sources: ComfyUI, comfy/controlnet.py; diffusers, T2IAdapter. */
+    static const struct {
+        const char *name, *what;
+    } kinds[] = {
+        {"lora_controlnet", "a Control-LoRA, which is not supported"},
+        {"difference", "a ControlNet stored as difference from its model, which is not supported"},
+        {"controlnet_blocks.0.linear.weight", "a MistoLine network, which is not supported"},
+        {"body.0.", "a T2I adapter, which is not supported"},
+        {"adapter.body.0.", "a T2I adapter, which is not supported"},
+        {"adapter.conv_in.", "a T2I adapter, which is not supported"},
+        {"image_proj.", "an IP-Adapter, which is not supported"},
+        {"redux_up.", "Flux.1 Redux, which --redux takes"},
+    };
+    bool adapter = false;
+    for (int i = 0; i < view->n_entries; i++) {
+        const char *name = index_name(view, &view->entries[i]);
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+            if (!strncmp(name, kinds[k].name, strlen(kinds[k].name))) return kinds[k].what;
+        adapter = adapter || adapter_is_key(name);
+    }
+    return adapter ? "a LoRA or other adapter, which --lora takes" : NULL;
+}
+
 static const char *path_of(const struct adapter *a) {
     return a->index.sources[0].path;
 }

@@ -98,4 +98,8 @@ char *adapter_print_shape(const struct index_entry *entry, char *out, size_t byt
 const char *adapter_form_name(enum adapter_form form);
 const char *adapter_dialect_name(enum adapter_dialect dialect);
 
+/* Describes a file without a known component, by its tensor names: an adapter, or an unsupported kind of
+ * control network. NULL: unknown. */
+const char *adapter_describe(const struct tensor_index *view);
+
 #endif

@@ -60,8 +60,9 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
         }
         if (known && part_flag_chooses(flag, FAMILY_CONTROL)) {
             if (++n_networks <= CONTROLS_MAX) continue;
-            return error_set(e, USAGE, "too many control networks" WHERE "%s" FOUND "\"%s\"" EXPECTED
-                             "at most %d", flag, o->parts[i].path, CONTROLS_MAX);
+            return error_set(e, USAGE,
+                             "too many control networks" WHERE "%s" FOUND "\"%s\"" EXPECTED "at most %d",
+                             flag, o->parts[i].path, CONTROLS_MAX);
         }
         if (known && first_part_option(o, flag) == &o->parts[i]) continue;
         error_set(e, USAGE, "%s" WHERE "%s" FOUND "\"%s\"",

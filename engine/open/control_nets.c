@@ -1,9 +1,5 @@
 #include "engine/open/control_nets.h"
 
-#include "engine/open/adapter_file.h"
-
-#include <string.h>
-
 /* The slot of a control network's family; its configuration is read as that of a slot in a pipeline. */
 static const struct slot *slot_of(const struct component_file *file) {
     int slot;
@@ -38,28 +34,4 @@ enum status control_nets_open(struct sluice_model *m, struct component_files *fi
         if (e->code != OK && !*e->where) error_where(e, "%s", component_files_path(files, file));
     }
     return e->code;
-}
-
-const char *control_net_describe(const struct tensor_index *view) {
-    /* Beginnings of tensor names. Sources: ComfyUI, comfy/controlnet.py; diffusers, T2IAdapter. */
-    static const struct {
-        const char *name, *what;
-    } kinds[] = {
-        {"lora_controlnet", "a Control-LoRA, which is not supported"},
-        {"difference", "a ControlNet stored as difference from its model, which is not supported"},
-        {"controlnet_blocks.0.linear.weight", "a MistoLine network, which is not supported"},
-        {"body.0.", "a T2I adapter, which is not supported"},
-        {"adapter.body.0.", "a T2I adapter, which is not supported"},
-        {"adapter.conv_in.", "a T2I adapter, which is not supported"},
-        {"image_proj.", "an IP-Adapter, which is not supported"},
-        {"redux_up.", "Flux.1 Redux, which --redux takes"},
-    };
-    bool adapter = false;
-    for (int i = 0; i < view->n_entries; i++) {
-        const char *name = index_name(view, &view->entries[i]);
-        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-            if (!strncmp(name, kinds[k].name, strlen(kinds[k].name))) return kinds[k].what;
-        adapter = adapter || adapter_is_key(name);
-    }
-    return adapter ? "a LoRA or other adapter, which --lora takes" : NULL;
 }

@@ -1,4 +1,4 @@
-/* Control networks of a model (--control-net): opening, and names of files that are none. */
+/* Opens the control networks of a model (--control-net). */
 #ifndef SLUICE_OPEN_CONTROL_NETS_H
 #define SLUICE_OPEN_CONTROL_NETS_H
 
@@ -9,9 +9,5 @@
  * other components. UNSUPPORTED: the network controls another model. Also errors of binding and of
  * family_control.check. */
 enum status control_nets_open(struct sluice_model *m, struct component_files *files, struct error *e);
-
-/* Describes a file of --control-net in which no family recognises a control network, by its tensor names: an
- * adapter, or an unsupported kind of control network. NULL: unknown. */
-const char *control_net_describe(const struct tensor_index *view);
 
 #endif

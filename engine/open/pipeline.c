@@ -2,8 +2,8 @@
 #include "engine/open/pipeline.h"
 #include "engine/run/component.h"
 
+#include "engine/open/adapter_file.h"
 #include "engine/open/configuration.h"
-#include "engine/open/control_nets.h"
 #include "loaders/loaders.h"
 
 #include <stdio.h>
@@ -458,7 +458,7 @@ static enum status fail_misplaced(const struct component_files *files, const str
     if (index_check_quantised(&view, e) != OK) return e->code;
     error_set(e, UNSUPPORTED, "this file holds another component" WHERE "%s",
               component_files_path(files, file));
-    const char *unsupported = file->family ? NULL : control_net_describe(&view);
+    const char *unsupported = file->family ? NULL : adapter_describe(&view);
     if (file->family)
         error_found(e, "%s (%s)", file->family->display_name, file->family->name);
     else if (unsupported)

@@ -15,7 +15,7 @@ struct stage_memory {
     /* State structures: one per lane of the component and of each control network; inherited if the previous
      * stage hoists. */
     void *lane_states;
-    void *weights;         /* structure with pointers to the current block's weights, filled by block_point */
+    void *weights; /* structure with pointers to the current block's weights, filled by block_point */
 };
 
 /* Allocates an arena with undefined contents: forwards write before they read. */

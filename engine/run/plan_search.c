@@ -67,10 +67,10 @@ struct search {
     int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
     double most_loads; /* largest number of loads of a block in an evaluation, at least 1 */
-    double tie;       /* factor within which times count as equal */
-    double best;      /* seconds of the fastest plan, found by the first pass */
-    bool choosing;    /* second pass: choose the cheapest plan within `tie` of the best */
-    struct cost cost; /* cost of the chosen plan */
+    double tie;        /* factor within which times count as equal */
+    double best;       /* seconds of the fastest plan, found by the first pass */
+    bool choosing;     /* second pass: choose the cheapest plan within `tie` of the best */
+    struct cost cost;  /* cost of the chosen plan */
     double seconds;
     struct plan_stage chosen;
 };

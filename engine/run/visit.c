@@ -5,7 +5,7 @@
  * each through all its evaluations. Control networks are visited between the denoiser's blocks. */
 #include "engine/run/visit.h"
 
-#include "engine/run/executor.h"
+#include "engine/run/stage.h"
 
 #include <string.h>
 

@@ -96,6 +96,7 @@ class posterior_mean:
             out = encode(picture, *args, **kwargs)
             if self.only is None or self.only(picture):
                 out.latent_dist.sample = lambda generator=None: out.latent_dist.mode()
+                out.latent_dist.of_control_image = True
             return out
 
         self.vae.encode = encode_mean

@@ -68,6 +68,7 @@ import anima.specs
 import chroma.make
 import chroma.specs
 import files
+import flux.control
 import flux.make
 import flux.specs
 import flux2.make
@@ -195,6 +196,7 @@ def main():
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {
         name: (zimage_pipelines, zimage_pipelines.make) for name in zimage_pipelines.FORMS}
     families |= {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
+    families |= {name: (flux.control, flux.control.make) for name in flux.control.FORMS}
     families |= {name: (longcat.specs, longcat.make.make) for name in longcat.specs.FORMS}
     families |= {name: (flux2.specs, flux2.make.make) for name in flux2.specs.FORMS}
     families |= {name: (chroma.specs, chroma.make.make) for name in chroma.specs.FORMS}

@@ -1,5 +1,6 @@
 #include "test/lib/block_runner.h"
 
+#include "engine/run/executor.h"
 #include "engine/run/resident_memory.h"
 #include "engine/run/reader.h"
 #include "engine/run/visit.h"

@@ -24,7 +24,7 @@ CLASSES = {
 
 def _transformer(spec, folder):
     packed = 4 * spec.channels
-    extra = packed + 4 * spec.factor**2 if spec.form["fills"] else 0
+    extra = packed + 4 * spec.factor**2 if spec.form["fills"] else packed if spec.form.get("controlled") else 0
     model = FluxTransformer2DModel(
         in_channels=packed + extra, out_channels=packed if extra else None, num_layers=spec.doubles, num_single_layers=spec.singles,
         attention_head_dim=spec.head_dim, num_attention_heads=spec.heads, joint_attention_dim=spec.t5_hidden,
