@@ -134,8 +134,8 @@ static int check_value(const struct flag *reader, const char *path, const char *
                    ? refuse_input(e, flag, name, "an adapter in the folder of", reader->name)
                    : SLUICE_OK;
     }
-    bool is_part =
-        reader->kind == FLAG_PART || !strcmp(reader->name, "--model") || !strcmp(reader->name, "--tokenizer");
+    bool is_part = reader->kind == FLAG_PART || reader->kind == FLAG_CONTROL_NET ||
+                   !strcmp(reader->name, "--model") || !strcmp(reader->name, "--tokenizer");
     return is_part ? check_part(flag, name, reader->name, path, e) : SLUICE_OK;
 }
 

@@ -14,7 +14,8 @@ static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
     json_object_foreach(request, key, value) {
-        bool elsewhere = strcmp(key, "loras") == 0; /* print_adapters prints them */
+        /* print_adapters and print_controls print these */
+        bool elsewhere = strcmp(key, "loras") == 0 || strcmp(key, "controls") == 0;
         char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
@@ -237,6 +238,22 @@ static void print_adapters(FILE *to, const json_t *plan) {
     fputc('\n', to);
 }
 
+/* Prints the control images: network, strength, and range of steps if it is not the whole run. */
+static void print_controls(FILE *to, const json_t *plan) {
+    size_t i;
+    const json_t *of, *controls = json_object_get(json_object_get(plan, "request"), "controls");
+    json_array_foreach(controls, i, of) {
+        double start = field_number(of, "start"), end = field_number(of, "end");
+        fprintf(to, "%s%s:%.9g", i ? ", " : "control  ", field_string(of, "name"),
+                field_number(of, "strength"));
+        if (json_object_get(of, "mode")) fprintf(to, " %s", field_string(of, "mode"));
+        if (field_flag(of, "canny")) fputs(" canny", to);
+        if (field_flag(of, "inpaint")) fputs(" inpainting", to);
+        if (start > 0 || end < 1) fprintf(to, " (%g to %g of the steps)", start, end);
+    }
+    if (json_array_size(controls)) fputc('\n', to);
+}
+
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is not JSON");
@@ -251,6 +268,7 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     print_assumed(to, plan);
     print_pins(to, plan);
     print_adapters(to, plan);
+    print_controls(to, plan);
     char text[32];
     const json_t *previews = json_object_get(json_object_get(plan, "request"), "preview");
     if (previews) {

@@ -1,5 +1,6 @@
 #include "engine/api/plan_json.h"
 
+#include "engine/job/controls.h"
 #include "engine/job/job.h"
 #include "engine/job/layout.h"
 #include "engine/job/open.h"
@@ -53,6 +54,27 @@ static json_t *tokens_json(const struct job *job, int slot) {
         json_push(counts, json_integer(tokens->n_keys ? tokens->n_keys : tokens->n_ids));
     }
     return counts;
+}
+
+/* Adds the control images: "network" -1 for an image that the model itself reads. */
+static void put_controls(const struct job *job, json_t *json) {
+    json_t *list = json_array();
+    for (int i = 0; i < job->n_controls; i++) {
+        const struct job_control *from = &job->controls[i];
+        const char *mode = controls_mode_name(job, i);
+        char name[CONTROL_NAME_BYTES];
+        json_t *control = json_pack("{s:i, s:o, s:f, s:f, s:f, s:b}", "network",
+                                    from->component < 0 ? -1 : from->component - MODEL_CONTROL, "name",
+                                    json_string_of(controls_name(job, i, name)), "strength", from->strength,
+                                    "start", from->start, "end", from->end, "canny", from->canny);
+        if (mode) json_put(control, "mode", json_string(mode));
+        if (job->pictures.input[control_picture(i, CONTROL_MASK)].width)
+            json_put(control, "inpaint", json_true());
+        json_push(list, control);
+    }
+    json_array_size(list) ? json_put(json, "controls", list) : json_decref(list);
+    if (job->pictures.controls_assumed) json_put(json, "controls_assumed", json_true());
+    if (job->request.guess_mode) json_put(json, "guess_mode", json_true());
 }
 
 static void put_pictures(const struct job *job, json_t *json) {
@@ -143,6 +165,7 @@ static json_t *request_json(const struct job *job) {
                            r->hires_upscaler ? r->hires_upscaler : "latent", "width",
                            job->second_pass->request.width, "height", job->second_pass->request.height));
     put_pictures(job, json);
+    put_controls(job, json);
     if (job->settings.preview == PREVIEW_NONE) return json;
     struct stage_need takes = {0};
     candidates_add_preview(job, true, &takes);

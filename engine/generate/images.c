@@ -3,6 +3,7 @@
 #include "engine/generate/dump.h"
 #include "engine/generate/running.h"
 #include "engine/generate/second_pass.h"
+#include "engine/job/controls.h"
 #include "engine/job/layout.h"
 #include "kernels/ops.h"
 
@@ -34,6 +35,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
     if (last) sha256_end(&r->frames, report->image_sha256[image]);
     layout_split_alpha(&job->layout);
     const struct component *tiny = job_tiny_decoder(job);
+    char controls[CONTROLS_TEXT_BYTES];
     struct sluice_image out = {
         .struct_size = sizeof out,
         .index = image,
@@ -57,6 +59,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
         .cfg_until = job->settings.decode_only ? 1 : job->request.cfg_until,
         .decoder = tiny ? tiny->family->name : NULL,
         .alpha = job->layout.alpha.data,
+        .controls = controls_text(job, controls),
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;

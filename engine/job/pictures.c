@@ -132,10 +132,10 @@ void pictures_copy(struct job *job) {
     r->init_image = copy_picture(job, PICTURE_INIT, r->init_image);
     r->end_image = copy_picture(job, PICTURE_END, r->end_image);
     r->mask = copy_picture(job, PICTURE_MASK, r->mask);
+    copy_controls(job);
     for (int i = 0; r->redux_images && i < r->n_redux_images && i < SLUICE_CONTROLS_MAX; i++)
         job->pictures.redux[i] = copy_picture(job, PICTURE_REDUX + i, r->redux_images[i]);
     if (r->redux_images) r->redux_images = job->pictures.redux;
-    copy_controls(job);
     if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
     for (int i = 0; i < r->n_references; i++)
         job->pictures.references[i] = copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
@@ -207,21 +207,6 @@ static void fit_references(struct job *job) {
     }
 }
 
-/* Fits a picture to a vision encoder's input: bicubic resize, then crop, as in the encoder's training. */
-static void fit_for_vision(struct job *job, int i, const struct component *vision) {
-    struct picture_size unfitted = input_size(job, i);
-    struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
-    struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
-    fit_picture(job, i,
-                (struct fitting){.from = unfitted,
-                                 .size = size,
-                                 .part = {.by = TORCH_BICUBIC,
-                                          .whole = whole.width ? whole : size,
-                                          .x = grid.whole.left,
-                                          .y = grid.whole.top,
-                                          .size = size}});
-}
-
 /* Control images are stretched to the output size, as in diffusers; an image to inpaint that is the request's
  * input image is fitted like it. The edges of a control image replace the job's own copy of its pixels. */
 static void fit_controls(struct job *job, struct picture_size output) {
@@ -235,6 +220,21 @@ static void fit_controls(struct job *job, struct picture_size output) {
                 fit_make(like_init ? job->settings.fit : FIT_STRETCH, input_size(job, place), output));
             if (part == CONTROL_IMAGE && job->controls[i].canny) job->pictures.fitted[place].rgb = NULL;
         }
+}
+
+/* Fits a picture to a vision encoder's input: bicubic resize, then crop, as in the encoder's training. */
+static void fit_for_vision(struct job *job, int i, const struct component *vision) {
+    struct picture_size unfitted = input_size(job, i);
+    struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
+    struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
+    fit_picture(job, i,
+                (struct fitting){.from = unfitted,
+                                 .size = size,
+                                 .part = {.by = TORCH_BICUBIC,
+                                          .whole = whole.width ? whole : size,
+                                          .x = grid.whole.left,
+                                          .y = grid.whole.top,
+                                          .size = size}});
 }
 
 void pictures_fit(struct job *job) {

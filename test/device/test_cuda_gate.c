@@ -420,9 +420,13 @@ static void test_int8_keeps_bits(void) {
 }
 
 static void gates(enum cuda_extent extent, char **names) {
-    for (int i = 0; i < n_fixtures; i++)
-        if (fixtures[i].gate && fixtures[i].gate->cuda == extent && fixture_is_selected(&fixtures[i], names))
-            test_plan_never_changes_bits(fixture_model(&fixtures[i]), fixtures[i].name, fixtures[i].gate);
+    for (int i = 0; i < n_fixtures; i++) {
+        const struct fixture *f = &fixtures[i];
+        if (!f->gate || f->gate->cuda != extent || !fixture_is_selected(f, names)) continue;
+        rig_fixture = f;
+        test_plan_never_changes_bits(fixture_model(f), f->name, f->gate);
+    }
+    rig_fixture = NULL;
 }
 
 int main(int argc, char **argv) {

@@ -205,6 +205,7 @@ int main(int argc, char **argv) {
         const struct fixture *f = &fixtures[i];
         if (!is_tried(f, argv + (argc > 0))) continue;
         const char *folder = fixture_model(f);
+        rig_fixture = f;
         test_plan_never_changes_bits(folder, f->name, f->gate);
         if (f->gate->in_bf16) test_plan_never_changes_bits_in_bf16(folder, f->name, f->gate);
     }

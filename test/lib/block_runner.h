@@ -2,6 +2,7 @@
 #ifndef SLUICE_TEST_BLOCK_RUNNER_H
 #define SLUICE_TEST_BLOCK_RUNNER_H
 
+#include "engine/run/stage.h"
 #include "test/lib/golden.h"
 
 /* A device that prepares and runs each operator of `target` immediately, without a plan. It keeps one

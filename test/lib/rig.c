@@ -2,6 +2,10 @@
 
 #include "engine/base/random.h"
 #include "test/lib/device.h"
+#include "test/lib/fixtures.h"
+#include "test/lib/golden.h"
+
+const struct fixture *rig_fixture;
 
 bool rig_open_session(struct rig *rig, struct sluice_session_options options) {
     struct sluice_error e;
@@ -23,8 +27,19 @@ bool rig_open_with(struct rig *rig, struct sluice_model_options from, struct slu
 }
 
 bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed) {
-    if (!rig_open_with(rig, (struct sluice_model_options){.model = folder},
-                       (struct sluice_session_options){.threads = threads}, seed))
+    struct model_paths paths = {.model = folder};
+    char networks[SLUICE_CONTROLS_MAX][GOLDEN_PATH], redux[GOLDEN_PATH];
+    for (int i = 0; rig_fixture && i < SLUICE_CONTROLS_MAX && rig_fixture->control_nets[i]; i++) {
+        snprintf(networks[i], sizeof networks[i], "test/golden/%s/%s", rig_fixture->name,
+                 rig_fixture->control_nets[i]);
+        paths.control_net[i] = networks[i];
+    }
+    if (rig_fixture && rig_fixture->redux) {
+        snprintf(redux, sizeof redux, "test/golden/%s/%s", rig_fixture->name, rig_fixture->redux);
+        paths.redux = redux;
+    }
+    if (!rig_open_with(rig, *model_options(&paths), (struct sluice_session_options){.threads = threads},
+                       seed))
         return false;
     /* Opening the tokenizer of a tiny model may take more memory than the run, on processors for which oneDNN
      * needs little. The least budget would then hold all weights, and nothing would stream. */

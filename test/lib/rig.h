@@ -14,12 +14,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct fixture;
+
 struct rig {
     struct fault_sys fault_sys;
     sluice_model *model;
     sluice_session *session;
     json_t *owned; /* array of the plans, plan texts and reports that the test has asked for; NULL: none */
 };
+
+/* Fixture whose further parts (control networks, Redux) rig_open loads with the model; NULL: none. */
+extern const struct fixture *rig_fixture;
 
 /* Opens a model and a session. seed: of the simulated system's random delays. */
 bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed);
