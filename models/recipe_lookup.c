@@ -76,20 +76,35 @@ enum { ALL_SLOTS_MAX = 1024 };
 static const struct slot *all_slots[ALL_SLOTS_MAX];
 static pthread_once_t all_slots_listed = PTHREAD_ONCE_INIT;
 
-/* Components that belong to no pipeline, with slots as in a recipe: control networks. */
-static struct recipe network_slots;
+/* Components that belong to no pipeline, with slots as in a recipe: control networks and upscalers; then
+ * upscalers between two passes. */
+static struct recipe network_slots[2];
 
 static void list_network_slots(void) {
-    static const char *const prefixes[] = {"", "control_model.", NULL};
-    int n = 0;
+    static const char *const control_prefixes[] = {"", "control_model.", NULL};
+    /* Names of the state in Real-ESRGAN's training checkpoints. */
+    static const char *const upscaler_prefixes[] = {"", "params_ema.", "params.", NULL};
+    static const struct slot control = {.flag = "--control-net",
+                                        .display_name = "control network",
+                                        .folder = "controlnet",
+                                        .prefixes = control_prefixes},
+                             upscaler = {.flag = "--upscale-model",
+                                         .display_name = "upscaler",
+                                         .folder = "upscaler",
+                                         .prefixes = upscaler_prefixes},
+                             between = {.flag = "--hires-upscaler",
+                                        .display_name = "upscaler of the second pass",
+                                        .folder = "hires_upscaler",
+                                        .prefixes = upscaler_prefixes};
+    int n = 0, n_between = 0;
     for (const struct family *const *f = families; *f; f++) {
-        if ((*f)->kind != FAMILY_CONTROL) continue;
+        if (!family_outside_pipelines(*f)) continue;
         assert(n < SLOTS_MAX);
-        network_slots.slot[n++] = (struct slot){.family = *f,
-                                                .flag = "--control-net",
-                                                .display_name = "control network",
-                                                .folder = "controlnet",
-                                                .prefixes = prefixes};
+        network_slots[0].slot[n] = (*f)->kind == FAMILY_CONTROL ? control : upscaler;
+        network_slots[0].slot[n++].family = *f;
+        if ((*f)->kind != FAMILY_UPSCALER) continue;
+        network_slots[1].slot[n_between] = between;
+        network_slots[1].slot[n_between++].family = *f;
     }
 }
 
@@ -101,8 +116,9 @@ static void list_all_slots(void) {
             assert(n < ALL_SLOTS_MAX - 1);
             all_slots[n++] = &(*r)->slot[k];
         }
-    for (int k = 0; k < SLOTS_MAX && network_slots.slot[k].family; k++)
-        all_slots[n++] = &network_slots.slot[k];
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < SLOTS_MAX && network_slots[i].slot[k].family; k++)
+            all_slots[n++] = &network_slots[i].slot[k];
 }
 
 const struct slot *models_slot(int i) {
@@ -146,7 +162,7 @@ const struct recipe *models_find_slot(const struct family *family, const char *p
         if (may && find_slot(*r, family, prefix, slot)) return *r;
     }
     models_slot(0); /* lists network_slots */
-    return !denoiser && find_slot(&network_slots, family, prefix, slot) ? &network_slots : NULL;
+    return !denoiser && find_slot(&network_slots[0], family, prefix, slot) ? &network_slots[0] : NULL;
 }
 
 int condition_parts(const struct condition *condition) {

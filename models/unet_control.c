@@ -222,20 +222,14 @@ void unet_control_declare(const struct component *c, struct lane *lanes, int n_l
     }
 }
 
-/* True for control networks of UNets; also for other networks of this purpose, which unet_control_refuse
- * refuses by name. */
 static bool unet_control_probe(const struct tensor_index *index) {
-    return (unet_is_control(index) && !index_find(index, "control_add_embedding.linear_1.weight")) ||
-           index_find(index, "adapter.body.0.resnets.0.block1.weight") ||
-           index_find(index, "body.0.block1.weight");
+    return unet_is_control(index) && !index_find(index, "control_add_embedding.linear_1.weight");
 }
 
 enum status unet_control_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
         {"lora_controlnet", "a Control-LoRA, which needs the weights of its base model"},
         {"difference", "the difference of a control network and its base model"},
-        {"adapter.body.", "a T2I-Adapter"},
-        {"body.", "a T2I-Adapter"},
         {"motion_", "a control network for videos"},
         {"down_blocks.0.motion_modules.", "a control network for videos"},
         {"class_embedding.", "a class-conditional control network"},

@@ -8,6 +8,7 @@
 struct unet_control_settings {
     struct unet_settings unet; /* the network's down side and middle; its up side has no blocks */
     int bgr;                   /* 1: the channels of control images are in the order blue, green, red */
+    int token_heads;           /* union networks: heads of the token transformer */
     int pools; /* 1: a residual is its mean over the pixels (global_pool_conditions of "shuffle") */
 };
 
@@ -87,6 +88,12 @@ enum { N_UNET_CONTROL_DIMENSIONS = N_UNET_SIZES + 5 + N_UNET_CONFIG };
 
 /* Lists the blocks after those that make skip 0 of the state: the down side, the middle, the residuals. */
 void unet_control_add_encoder(struct unet_list *list);
+
+/* True for the files of both families: diffusers' names, or those of the authors' checkpoints. */
+static inline bool unet_is_control(const struct tensor_index *index) {
+    return index_find(index, "controlnet_cond_embedding.conv_in.weight") ||
+           index_find(index, "input_hint_block.0.weight");
+}
 
 /* Callbacks of both families; struct family and struct family_control document each. */
 enum status unet_control_refuse(const struct component *c, struct error *e);

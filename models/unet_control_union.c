@@ -109,7 +109,8 @@ static void forward_in(struct context *x, const void *weights, const struct visi
 }
 
 static void forward_token_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
-    static const struct clip_layer_settings layer = {.norm_eps = 1e-5F, .heads = 8, .gelu = CLIP_GELU_QUICK};
+    const struct unet_control_settings *s = scope->settings;
+    struct clip_layer_settings layer = {.norm_eps = 1e-5F, .heads = s->token_heads, .gelu = CLIP_GELU_QUICK};
     const struct unet_control_state *state = scope->lane->state;
     struct clip_scratch scratch = clip_layer_scratch(x, weights, state->tokens);
     clip_layer(x, weights, &layer, state->tokens, &scratch);
@@ -169,17 +170,18 @@ static enum status union_check_lanes(const struct component *c, const struct lan
 }
 
 static enum status union_configure(struct component *c, const struct config *config, struct error *e) {
-    const struct unet_settings *s = (const struct unet_settings *)c->settings;
+    const struct unet_control_settings *s = (const struct unet_control_settings *)c->settings;
     const int32_t *d = c->dims;
     if (unet_control_configure(c, config, e) != OK) return e->code;
-    if (d[MODE_COLUMNS] == d[MODES] * s->time_id_columns && d[TOKEN] == d[CHANNELS] && d[TOKEN] % 8 == 0)
+    if (d[MODE_COLUMNS] == d[MODES] * s->unet.time_id_columns && d[TOKEN] == d[CHANNELS] &&
+        d[TOKEN] % s->token_heads == 0)
         return OK;
     return error_set(e, SHAPE,
                      "unsupported ControlNet Union: sizes of its embeddings" WHERE "%s" FOUND
                      "%d modes, control_add_embedding of %d columns, tokens of %d columns" EXPECTED
-                     "%d columns for each mode, tokens of %d columns, a multiple of 8",
-                     c->index.sources[0].path, d[MODES], d[MODE_COLUMNS], d[TOKEN], s->time_id_columns,
-                     d[CHANNELS]);
+                     "%d columns for each mode, tokens of %d columns in %d heads",
+                     c->index.sources[0].path, d[MODES], d[MODE_COLUMNS], d[TOKEN], s->unet.time_id_columns,
+                     d[CHANNELS], s->token_heads);
 }
 
 static void union_derive_dims(struct component *c) {
@@ -201,13 +203,14 @@ static const struct dimension union_dimensions[] = {
     {.place = MODE_COLUMNS, OF_TENSOR(2, 1, "control_add_embedding.linear_1.weight")},
     {.place = TOKEN, OF_TENSOR(2, 0, "spatial_ch_projs.weight"), .key = "num_proj_channel"},
 };
-static const struct setting union_settings[] = {UNET_CONTROL_SETTINGS};
-static const struct expectation union_expects[] = {
-    {"act_fn", "silu"}, {"addition_embed_type", "text_time"}, {"num_trans_head", "8"}, {0}};
-
-/* Kinds of control images of xinsir's networks; the first six are those of the smaller one. */
-static const char *const union_modes[] = {
-    "pose", "depth", "soft edges", "lines or canny", "normals", "segments", "tile", "repaint", NULL};
+static const struct setting union_settings[] = {
+    UNET_CONTROL_SETTINGS,
+    {{"num_trans_head"}, offsetof(struct unet_control_settings, token_heads), SETTING_INT, 8, 1, 512},
+};
+/* Kinds of control images of xinsir's networks, named as in ComfyUI, comfy/cldm/control_types.py; the smaller
+ * network has the first six. hed: soft edges and scribbles; canny: also line drawings. */
+static const char *const union_modes[] = {"openpose", "depth", "hed",     "canny", "normal",
+                                          "segment",  "tile",  "repaint", NULL};
 
 const struct family family_unet_control_union = {
     .name = "unet_control_union",
@@ -221,7 +224,7 @@ const struct family family_unet_control_union = {
                .n_dimensions = COUNT_OF(union_dimensions),
                .settings = union_settings,
                .n_settings = COUNT_OF(union_settings),
-               .expects = union_expects,
+               .expects = unet_expects,
                .configure = union_configure,
                .derive_dims = union_derive_dims,
                .derive = unet_control_derive},

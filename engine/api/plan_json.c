@@ -6,6 +6,7 @@
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
+#include "engine/job/upscale.h"
 #include "engine/run/advice.h"
 #include "kernels/cuda/cards.h"
 #include "loaders/json.h"
@@ -16,14 +17,14 @@ static const char *const bound_names[N_BOUNDS] = {"compute", "bus", "disk"};
 
 struct sluice_plan plan_summary(const struct job *job) {
     const struct plan *p = &job->plan;
-    const struct sluice_request *last = &(job->second_pass ? job->second_pass : job)->request;
+    struct picture_size size = upscale_output_size(job->second_pass ? job->second_pass : job);
     struct error does_not_fit = {0};
     struct sluice_plan summary = {
         .struct_size = sizeof summary,
         .fits = plan_check(job->need, p, &does_not_fit) == OK,
         .batch = job->latents.batch,
-        .width = last->width,
-        .height = last->height,
+        .width = size.width,
+        .height = size.height,
         .frames = job->request.frames > 1 ? job->request.frames : 1,
         .ram_budget_bytes = (int64_t)p->ram_budget_bytes,
         .vram_budget_bytes = (int64_t)p->vram_budget_bytes,
@@ -125,6 +126,10 @@ static json_t *request_json(const struct job *job) {
     if (json && job->settings.weights.type != N_DTYPES)
         json_put(json, "type", json_string(dtype_name(job->settings.weights.type)));
     if (r->converted) json_put(json, "converted", json_true());
+    if (job->upscale.to.width)
+        json_put(json, "upscaled",
+                 json_pack("{s:s, s:i, s:i}", "family", job->model->component[job->upscale.component].family->name,
+                           "width", job->upscale.to.width, "height", job->upscale.to.height));
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny) json_put(json, "decoder", json_string(tiny->family->name));
     if (json && r->frames > 1) json_put(json, "frames", json_integer(r->frames));

@@ -7,7 +7,9 @@
 #include "engine/generate/initial_latents.h"
 #include "engine/generate/prompt_embeds.h"
 #include "engine/generate/running.h"
+#include "engine/generate/upscale.h"
 #include "engine/job/layout.h"
+#include "engine/job/upscale.h"
 #include "engine/machine/machine.h"
 
 #include <string.h>
@@ -19,6 +21,7 @@ static enum status evaluation_begins(void *user, const struct visit *visit, stru
     const struct stage_kind *kind = r->job->layout.kind[visit->stage];
     bool encodes = kind == &stage_vision || kind == &stage_encode;
     int stage = running_enter_pass(r, visit->stage);
+    if (kind == &stage_upscale) upscale_begins(r, visit->evaluation);
     return encodes ? encode_begins(r, stage, visit->evaluation, e) : OK;
 }
 
@@ -30,6 +33,7 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
     if (kind == &stage_vision || kind == &stage_encode) encode_ended(r, stage, evaluation, e);
     if (kind == &stage_denoise) denoise_evaluation_ended(r, stage, evaluation, e);
     if (kind == &stage_decode) images_decoded(r, stage, evaluation, e);
+    if (kind == &stage_upscale) upscale_ended(r, stage, evaluation, e);
     progress_evaluation_ended(r, visit);
     return e->code;
 }

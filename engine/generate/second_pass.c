@@ -3,7 +3,6 @@
 #include "engine/generate/dump.h"
 #include "engine/generate/initial_latents.h"
 #include "engine/pictures/resample.h"
-#include "kernels/ops.h"
 
 /* Enlarges every channel of a latent [C, 1, Y, X] to the nearest source pixel, as PyTorch's
  * interpolate(mode="nearest"). */
@@ -66,18 +65,10 @@ enum status second_pass_begin(struct running *r, struct error *e) {
     return first->request.dump ? dump_step_latents(second, 0, e) : OK;
 }
 
-enum status second_pass_take_image(struct running *r, int image, struct error *e) {
-    const struct job *first = r->job;
-    const struct layout *l = &first->layout;
-    struct context x = {.device = first->device, .error = e};
-    struct tensor decoded = tensor_reshape(tensor_slice(l->picture, 0, 1), 3, l->picture.dim + 1),
-                  to = first->second_pass->layout.enlarged[image];
-    double stalled = 0;
-    if (check_finite(decoded, "the decoded image", "decode", -1, e) != OK) return e->code;
-    op_image_to_rgb(&x, l->rgb, decoded);
-    if (device_wait(first->device, &stalled, e) != OK) return e->code;
-    const struct sluice_picture rgb = {
-        .struct_size = sizeof rgb, .width = l->rgb.dim[1], .height = l->rgb.dim[0], .rgb = l->rgb.data};
-    return picture_resize(first->sys, &rgb, PILLOW_LANCZOS, (struct picture_size){to.dim[1], to.dim[0]},
+enum status second_pass_enlarge(struct running *r, int image, struct tensor rgb, struct error *e) {
+    struct tensor to = r->job->second_pass->layout.enlarged[image];
+    const struct sluice_picture picture = {
+        .struct_size = sizeof picture, .width = rgb.dim[1], .height = rgb.dim[0], .rgb = rgb.data};
+    return picture_resize(r->job->sys, &picture, PILLOW_LANCZOS, (struct picture_size){to.dim[1], to.dim[0]},
                           to.data, e);
 }

@@ -10,7 +10,7 @@ const struct component *job_component(const struct job *job, int slot) {
 
 const struct component *job_tiny_decoder(const struct job *job) {
     const struct component *c = &job->model->component[job->settings.decoder_slot];
-    return c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
+    return c->family && c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
 }
 
 bool job_decodes(const struct job *job) {

@@ -4,8 +4,8 @@
  *
  * Each part of struct job is written by one file of this folder, in this order (open.c): request and
  * `settings` by request.c, `pictures` by pictures.c, `prompts` by prompts.c, `schedule` by job.c,
- * `candidates`, `need` and `plan` by planner.c, `layout` by layout.c. During the run only the contents of the
- * layout's tensors and `pictures.pixels` change. */
+ * `upscale` by upscale.c, `candidates`, `need` and `plan` by planner.c, `layout` by layout.c. During the run
+ * only the contents of the layout's tensors and `pictures.pixels` change. */
 #ifndef SLUICE_JOB_JOB_H
 #define SLUICE_JOB_JOB_H
 
@@ -38,6 +38,7 @@ struct job_context {
     /* For the job of a second pass (--hires): the job of the first pass, whose prompts and references it
      * uses; else NULL. */
     const struct job *first_pass;
+    bool upscales;                     /* the job enlarges request.init_image, and does nothing else */
 };
 
 /* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
@@ -48,7 +49,8 @@ enum hires { HIRES_NONE, HIRES_NEAREST, HIRES_BILINEAR, HIRES_LANCZOS, HIRES_MOD
 
 /* The choices of the request, with absent ones taken from model and device. */
 struct job_settings {
-    bool decode_only; /* true: the job decodes a latent file; it has no prompts and no steps */
+    bool decode_only; /* true: the job decodes a latent file or only enlarges an image; it has no prompts and
+                         no steps */
     /* Sampler, schedule and prediction type: the request's choice, else the model's. */
     struct sampling sampling;
     double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: not set */
@@ -228,6 +230,13 @@ struct job_schedule {
     struct job_span spans[DENOISER_SPANS_MAX];
 };
 
+/* Sizes of the images before and after the upscaler; to 0x0: no upscaler runs. component: index of the
+ * upscaler in the model. */
+struct job_upscale {
+    struct picture_size from, to;
+    int component;
+};
+
 /* What a layout may choose. No choice changes the job's result. */
 struct layout_choice {
     int groups;        /* number of groups of images; a denoiser call evaluates one group after another */
@@ -295,6 +304,12 @@ struct layout {
     struct tensor rgb;         /* one decoded frame [Y, X, C] U8; layout_split_alpha leaves packed RGB */
     struct tensor alpha;       /* alpha of that frame [Y, X] U8; rank 0: the model has no alpha */
     struct encoded_tensors encoded[ENCODED_MAX];
+    /* Tensors of the upscaler's stage; rank 0: there is none. decoded, decoded_alpha: all decoded frames, U8
+     * [N, Y, X, 3] and [N, Y, X]. input, enlarged: lane.picture and lane.enlarged. rgb, alpha: an enlarged
+     * image, U8. */
+    struct {
+        struct tensor decoded, decoded_alpha, input, enlarged, rgb, alpha;
+    } upscale;
 };
 
 /* Sets *first and *n to the images of a group; group sizes differ by at most one, larger groups first. */
@@ -328,6 +343,7 @@ struct job {
     struct job *preview_job; /* job that decodes previews (--preview vae, taesd); owned; NULL: none */
     struct job *second_pass; /* job of the second pass (--hires), with its own size and schedule; its layout
                                 is a copy of layout.second_pass; owned; NULL: none */
+    struct job_upscale upscale;
     struct job_candidates candidates;
     struct run_need *need; /* candidates.needs[candidates.chosen] */
     struct layout layout;  /* of candidates.choices[candidates.chosen] */

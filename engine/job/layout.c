@@ -3,6 +3,7 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/upscale.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -384,6 +385,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
             l->control_input[i] = arena_tensor(arena, DTYPE_F32, rank, dim, ok);
     }
     make_pictures(job, l, arena, ok);
+    upscale_make_tensors(job, l, arena, ok);
 }
 
 void layout_split_alpha(const struct layout *layout) {
@@ -478,6 +480,9 @@ static void list_stages(const struct job *job, struct layout *l) {
     if (job_decodes(job))
         add_stage(job, l, &stage_decode, job->settings.decoder_slot, 0, job->latents.batch, evaluations)
             ->n_chunks = job->latents.n_chunks;
+    if (job->upscale.to.width)
+        add_stage(job, l, &stage_upscale, job->upscale.component, 0, job->latents.batch,
+                  job->latents.batch * job->request.frames);
 }
 
 /* Lists the blocks of stage s: those of the component, of control networks, and of gathered rows. */
@@ -599,7 +604,8 @@ static enum status open_pass(const struct job *job, struct layout_choice choice,
     l->choice = choice;
     l->images_per_group = (job->latents.batch + choice.groups - 1) / choice.groups;
     l->visits.sys = job->sys;
-    make_tensors(job, l, interstage, &ok);
+    job->context.upscales ? upscale_make_tensors(job, l, interstage, &ok)
+                          : make_tensors(job, l, interstage, &ok);
     list_stages(job, l);
     return fill_stages(job, l, e) == OK ? list_visits(l, e) : e->code;
 }

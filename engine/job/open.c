@@ -6,6 +6,7 @@
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
 #include "engine/job/second_pass.h"
+#include "engine/job/upscale.h"
 
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
  * before their base components change, because a component with adapters refers to the base component's
@@ -104,6 +105,12 @@ enum status job_open(struct job *job, const struct job_context *context, const s
     copy_sized(r, sizeof *r, request);
     const double flow_shift = r->flow_shift;
     pictures_copy(job);
+    if (context->upscales) {
+        job->settings.decode_only = true;
+        if (upscale_resolve_alone(job, e) != OK) return e->code;
+        pictures_fit(job);
+        return make_components(job, e) == OK ? candidates_measure(job, e) : e->code;
+    }
     if (latent_dim) {
         const struct component *decoder = model_decoder(model);
         job->settings.decode_only = true;
@@ -122,7 +129,8 @@ enum status job_open(struct job *job, const struct job_context *context, const s
     pictures_assume(job);
     if (request_resolve(job, e) != OK) return e->code;
     if (!job->settings.decode_only) pictures_fit(job);
-    if (make_components(job, e) != OK || set_sizes(job, e) != OK) return e->code;
+    if (make_components(job, e) != OK || set_sizes(job, e) != OK || upscale_resolve(job, e) != OK)
+        return e->code;
     if (!job->settings.decode_only) {
         pictures_list_encoded(job);
         if (prompts_encode(job, e) != OK || schedule_make(job, e) != OK) return e->code;

@@ -148,8 +148,8 @@ static struct picture_size input_size(const struct job *job, int i) {
 
 static void fit_picture(struct job *job, int i, struct fitting fitting) {
     const struct sluice_picture *input = &job->pictures.input[i];
-    bool has_alpha = i != PICTURE_MASK && i < PICTURE_CONTROL &&
-                     component_picture_channels(model_decoder(job->model)) == RGBA;
+    bool has_alpha = job->context.upscales || (i != PICTURE_MASK && i < PICTURE_CONTROL &&
+                                               component_picture_channels(model_decoder(job->model)) == RGBA);
     fitting.part.alpha = has_alpha && (input->rgb ? input->alpha != NULL : input->read_rgba_rows != NULL);
     job->pictures.fitting[i] = fitting;
     job->pictures.fitted[i] = *input;
@@ -239,6 +239,11 @@ static void fit_for_vision(struct job *job, int i, const struct component *visio
 
 void pictures_fit(struct job *job) {
     struct picture_size output = {job->request.width, job->request.height};
+    if (job->context.upscales) { /* the image to enlarge is read as it is */
+        struct picture_size size = input_size(job, PICTURE_INIT);
+        fit_picture(job, PICTURE_INIT, fit_make(FIT_STRETCH, size, size));
+        return;
+    }
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (job->pictures.input[i].width)
             fit_picture(job, i, fit_make(job->settings.fit, input_size(job, i), output));

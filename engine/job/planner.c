@@ -5,6 +5,7 @@
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
 #include "engine/job/second_pass.h"
+#include "engine/job/upscale.h"
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
 #include "loaders/json.h"
@@ -137,17 +138,20 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
         stage->pictures_place = choice_is(r->vae_tiling, "on")    ? PICTURES_ON_HOST
                                 : choice_is(r->vae_tiling, "off") ? PICTURES_ON_DEVICE
                                                                   : PICTURES_ANYWHERE;
-        /* The on_image callback runs in the decode stage, so only this stage includes the caller's image
-         * buffer. */
+        /* The on_image callback runs in the last stage that makes images, so only this stage includes the
+         * caller's image buffer. Images of a first pass are enlarged instead. */
         const struct job *pass = s < l->second_stage ? job : job->second_pass;
-        const struct sluice_request *passes = &pass->request;
+        struct picture_size size = upscale_output_size(pass);
+        const struct stage_kind *last = pass->upscale.to.width ? &stage_upscale : &stage_decode;
         uint64_t image_bytes =
-            (uint64_t)passes->width * (uint64_t)passes->height * (uint64_t)r->image_bytes_a_pixel;
-        bool decodes = l->kind[s] == &stage_decode, enlarges = decodes && pass->second_pass;
-        bool has_callback = decodes && !enlarges && r->image_bytes_a_pixel;
-        stage->image_bytes = has_callback ? align_up((1 << 20) + image_bytes, PLAN_PAGE)
-                             : enlarges   ? align_up(second_pass_enlarging_bytes(pass), PLAN_PAGE)
-                                          : 0;
+            (uint64_t)size.width * (uint64_t)size.height * (uint64_t)r->image_bytes_a_pixel;
+        bool makes_images = l->kind[s] == last, enlarges = makes_images && pass->second_pass;
+        if (enlarges)
+            stage->image_bytes = align_up(second_pass_enlarging_bytes(pass), PLAN_PAGE);
+        else if (makes_images && r->image_bytes_a_pixel)
+            stage->image_bytes = align_up((1 << 20) + image_bytes, PLAN_PAGE);
+        if (l->kind[s] == &stage_upscale && !enlarges)
+            stage->image_bytes += align_up(upscale_alpha_bytes(pass), PLAN_PAGE);
         measure_fills(job, &l->stages[s], rates, stage);
         candidates_add_preview(pass, l->kind[s] == &stage_denoise, stage);
         for (int i = 0; i < l->stages[s].n_model_blocks; i++) model_bytes += l->stages[s].blocks[i]->bytes;

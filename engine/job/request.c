@@ -466,10 +466,8 @@ static enum status check_pictures(struct job *job, struct error *e) {
 /* Refuses features of the request that the engine lacks. */
 static enum status check_missing_features(const struct sluice_request *r, struct error *e) {
     bool hires = r->hires_scale != 0 || r->hires_strength != 0 || r->hires_steps || r->hires_upscaler;
-    const char *flag = hires ? "--hires" : r->upscale ? "--upscale-model" : NULL;
-    if (!flag) return OK;
-    return error_set(e, UNSUPPORTED, "%s is not supported yet" FOUND "%s" EXPECTED "a request without it",
-                     flag, flag);
+    if (!hires) return OK;
+    return error_set(e, UNSUPPORTED, "--hires is not supported yet" EXPECTED "a request without it");
 }
 
 /* ---- previews ---- */
@@ -610,7 +608,9 @@ static void fill_defaults(struct job *job) {
 
 static enum status find_precision(struct job *job, struct error *e) {
     const char *name = job->request.precision, *unsupported[N_PRECISIONS];
-    const struct family *denoiser = model_component(job->model, FAMILY_DENOISER)->family;
+    const struct family *denoiser = job->context.upscales
+                                        ? job->model->component[MODEL_UPSCALER].family
+                                        : model_component(job->model, FAMILY_DENOISER)->family;
     enum precision exact = device_default_precision(job->device);
     memcpy(unsupported, job->device->unsupported, sizeof unsupported);
     if (!(denoiser && denoiser->f16_operands) && !unsupported[PRECISION_F16])
@@ -658,4 +658,24 @@ enum status request_resolve(struct job *job, struct error *e) {
                          "no --flow-shift: this is not a flow model (or --prediction flow)");
     if (find_precision(job, e) != OK || second_pass_resolve(job, e) != OK) return e->code;
     return requantised_choice(r->type, r->precision, &settings->weights, e);
+}
+
+enum status request_resolve_upscale(struct job *job, struct error *e) {
+    struct sluice_request *r = &job->request;
+    job->settings.weights.type = N_DTYPES;
+    r->type = r->preview = r->plan = NULL;
+    r->width = r->init_image->width;
+    r->height = r->init_image->height;
+    r->batch = r->frames = r->steps = 1;
+    r->n_control = r->n_controls = r->n_loras = r->n_references = r->n_redux_images = r->n_slg_layers = 0;
+    r->mask = r->end_image = NULL;
+    r->cfg_scale = r->cfg_until = 1;
+    r->no_decode = true;
+    if (check_range("image_bytes_a_pixel", r->image_bytes_a_pixel, 0, 1024, e) != OK ||
+        check_range("caller_bytes", (double)r->caller_bytes, 0, 1LL << 50, e) != OK)
+        return e->code;
+    if (check_budgets(job, e) != OK || check_choice("--direct-io", r->direct_io, e) != OK ||
+        check_choice("--vae-tiling", r->vae_tiling, e) != OK)
+        return e->code;
+    return find_precision(job, e);
 }

@@ -2,6 +2,7 @@
 
 #include "engine/job/open.h"
 #include "engine/job/request.h"
+#include "engine/job/upscale.h"
 
 #include <string.h>
 
@@ -60,6 +61,11 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
                          "the autoencoder has no encoder, which --hires-upscaler %s needs" WHERE "%s" EXPECTED
                          "a VAE with 'encoder.' tensors, or --hires-upscaler latent",
                          names[how], m->name);
+    if (how >= HIRES_LANCZOS && component_picture_channels(model_component(m, FAMILY_ENCODER)) == RGBA)
+        return error_set(e, USAGE,
+                         "--hires-upscaler %s would lose the alpha of this model's images" WHERE "%s" EXPECTED
+                         "latent or latent-bilinear",
+                         names[how], m->name);
     job->settings.hires = (enum hires)how;
     return OK;
 }
@@ -85,7 +91,7 @@ enum status second_pass_open(struct job *job, double flow_shift, struct error *e
 }
 
 uint64_t second_pass_enlarging_bytes(const struct job *job) {
-    struct picture_size from = {job->request.width, job->request.height},
+    struct picture_size from = upscale_output_size(job),
                         to = {job->second_pass->request.width, job->second_pass->request.height};
     struct picture_part part = {.by = PILLOW_LANCZOS, .whole = to, .size = to};
     return resample_bytes(from, &part);

@@ -416,7 +416,7 @@ static int most_slots(const struct family *family) {
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     int slot;
-    if (family->kind == FAMILY_CONTROL || models_find_extra(family->name, &slot)) return !files->n_files;
+    if (family_outside_pipelines(family) || models_find_extra(family->name, &slot)) return !files->n_files;
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];

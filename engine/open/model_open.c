@@ -8,6 +8,7 @@
 #include "engine/open/pipeline.h"
 #include "engine/open/published.h"
 #include "engine/open/tokenizers.h"
+#include "engine/open/upscaler.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -497,7 +498,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (!m->decodes_only && resolve_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
-    if (e->code == OK && !m->decodes_only) control_nets_open(m, files, e);
+    if (e->code == OK && !m->decodes_only && control_nets_open(m, files, e) == OK) upscaler_open(m, files, e);
     if (e->code == OK) read_schedule(m, files->scheduler, e);
     if (e->code == OK && !m->decodes_only) detect_prediction(m, e);
     if (e->code == OK) read_pipeline(m, m->decodes_only ? NULL : files->pipeline, e);
@@ -513,13 +514,18 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
     const char *file = part_path_of_kind(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
     if (!file && o->decodes_only) file = part_path_of_kind(o, FAMILY_TINY_DECODER);
     m->decodes_only = o->decodes_only;
+    m->upscales_only = upscaler_is_alone(o);
+    if (m->upscales_only) file = part_path_of_kind(o, FAMILY_UPSCALER);
     if (component_files_locate(m->sys, o, &files, e) == OK)
         name_model(m, o->model ? o->model : file ? file : "parts", e);
     if (e->code == OK && files.pipeline && pipeline_read(m->sys, files.pipeline, name, &failure) != OK &&
         (!o->decodes_only || failure.code == MEMORY)) /* decoding alone accepts unknown pipelines */
         *e = failure;
     if (e->code == OK) component_files_open(m->sys, o, &files, &m->recipe, e);
-    if (e->code == OK) fill_from(m, &files, o, name, e);
+    if (e->code == OK && m->upscales_only && pipeline_check_flags(&files, NULL, e) == OK)
+        upscaler_open(m, &files, e);
+    if (e->code == OK && !m->upscales_only) fill_from(m, &files, o, name, e);
+    if (m->upscales_only) m->recipe = &upscaler_recipe;
     component_files_destroy(m->sys, &files);
     return e->code;
 }
