@@ -103,7 +103,7 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--init-latent", INPUT("FILE", init_latent),
      "start noise: safetensors file with tensor \"latent\""},
     {NULL, RUNS, "-i", "--init-img", INPUT("FILE", init_image),
-     "input image (PNG, JPEG, WebP) of img2img, inpainting or image-to-video; sets the default size"},
+     "input image of img2img, inpainting or image-to-video; PNG, JPEG or WebP; sets the default size"},
     {NULL, RUNS, NULL, "--end-img", INPUT("FILE", end_image),
      "last frame of a video; needs -i, the first frame"},
     {NULL, RUNS, NULL, "--fit", CHOICE("HOW", fit, "crop|pad|stretch"),

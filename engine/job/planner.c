@@ -18,7 +18,13 @@
  * pixels, and the device's table of oneDNN primitives. */
 static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     const struct job *preview = job->preview_job, *second = job->second_pass;
-    uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0;
+    uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0, networks = 0;
+    for (int s = 0; s < l->n_stages; s++) {
+        const struct stage *stage = &l->stages[s];
+        uint64_t lanes = stage->hoists ? 0 : (uint64_t)(stage->n_lanes * stage->n_groups);
+        networks += (uint64_t)stage->n_controls *
+                    (lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit));
+    }
     for (int slot = 0; slot < MODEL_COMPONENTS; slot++) {
         for (int i = 0; i < PROMPTS_MAX && slot < SLOTS_MAX; i++)
             tokens += (uint64_t)job->prompts.tokens[slot][i].n_ids;
@@ -38,7 +44,7 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
         }
     pictures += pictures_control_bytes(job);
     return align_up(
-        job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows +
+        job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows + networks +
             (uint64_t)(job->candidates.n + 1) * run_need_bytes(l->n_stages) + pictures +
             (uint64_t)job->request.caller_bytes + job->prompts.hits.peak_bytes +
             (second ? sizeof *second + sizeof *l->second_pass : 0) +

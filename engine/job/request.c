@@ -463,13 +463,6 @@ static enum status check_pictures(struct job *job, struct error *e) {
                           : "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
 }
 
-/* Refuses features of the request that the engine lacks. */
-static enum status check_missing_features(const struct sluice_request *r, struct error *e) {
-    bool hires = r->hires_scale != 0 || r->hires_strength != 0 || r->hires_steps || r->hires_upscaler;
-    if (!hires) return OK;
-    return error_set(e, UNSUPPORTED, "--hires is not supported yet" EXPECTED "a request without it");
-}
-
 /* ---- previews ---- */
 
 static enum status find_preview(struct job *job, struct error *e) {
@@ -647,9 +640,9 @@ enum status request_resolve(struct job *job, struct error *e) {
     const struct sampling_choice choice = {
         .sampler = r->sampler, .schedule = r->scheduler, .prediction = r->prediction, .steps = r->steps};
     if (!decodes && sampling_choose(&choice, &settings->sampling, e) != OK) return e->code;
-    if (check_missing_features(r, e) != OK || check_lists(job, e) != OK ||
-        (!decodes && check_pictures(job, e) != OK) || check_budgets(job, e) != OK ||
-        find_preview(job, e) != OK || check_choice("--direct-io", r->direct_io, e) != OK ||
+    if (check_lists(job, e) != OK || (!decodes && check_pictures(job, e) != OK) ||
+        check_budgets(job, e) != OK || find_preview(job, e) != OK ||
+        check_choice("--direct-io", r->direct_io, e) != OK ||
         check_choice("--vae-tiling", r->vae_tiling, e) != OK)
         return e->code;
     if (job->model->recipe->denoising.cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;

@@ -221,4 +221,4 @@ def make(spec, out):
             tensors |= inputs.named(case, {f"ids.{lane}": reference.encode(pipe, prompt)[0]["ids"]})
         tensors |= inputs.named(case, run_case(pipe, case, pictures))
         cases.append(case)
-    files.fixture_end(out, spec, tensors, dict(family="control_qwen", cases=cases))
+    files.fixture_end(out, spec, tensors, dict(family="control_qwen", cases=cases, blocks={}))

@@ -292,4 +292,4 @@ def make(spec, out):
             tensors |= inputs.named(case, {f"{name}.{lane}": value for name, value in values.items() if name.startswith("ids")})
         tensors |= inputs.named(case, run_case(pipe, case, pictures))
         cases.append(case)
-    files.fixture_end(out, spec, tensors, dict(family="control_sd3", cases=cases))
+    files.fixture_end(out, spec, tensors, dict(family="control_sd3", cases=cases, blocks={}))

@@ -51,6 +51,14 @@ static const struct sluice_picture picture = PICTURE(48, 32, 0, "picture"),
                                    tall_picture = PICTURE(16, 80, 999, "tall picture");
 static const struct sluice_picture *const references[] = {&wide_picture, &tall_picture};
 
+/* Control images of a request. */
+#define CONTROL(network_, image_, strength_, mode_, start_, end_)                                            \
+    {                                                                                                        \
+        .struct_size = sizeof(struct sluice_control), .network = network_, .image = image_,                  \
+        .strength = strength_, .mode = mode_, .start = start_, .end = end_                                   \
+    }
+#define CONTROLLED(list, n) .controls = list, .n_controls = n
+
 void gates_begin(void) {
     atomic_ullong random = 5;
     for (size_t i = 0; i < sizeof noise_rgb; i++) noise_rgb[i] = (uint8_t)random_next_atomic(&random);
@@ -200,6 +208,27 @@ const struct gate gate_sdxl = {.request = REQUEST(MASKED(2)),
                                .other = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5),
                                .threads = 1,
                                .always = true};
+/* Two networks, one with two images; a window; guess mode in the other request. */
+static const struct sluice_control two_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
+                                                     CONTROL(1, &tall_picture, 1, -1, 0.5, 1),
+                                                     CONTROL(0, &end_picture, 1, -1, 0, 0.5)};
+static const struct sluice_control two_images[] = {CONTROL(0, &wide_picture, 0.8, 3, 0, 1),
+                                                   CONTROL(0, &tall_picture, 1.2, 1, 0, 1)};
+const struct gate gate_control_sd1 = {
+    .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5, CONTROLLED(two_networks, 3)),
+    .other = REQUEST(MASKED(2), .guess_mode = true, CONTROLLED(two_networks, 1)),
+    .threads = 2,
+    .always = true,
+    .in_bf16 = true,
+    .cuda = CUDA_BUDGETS_AND_PLANS,
+    .small = true};
+const struct gate gate_control_union = {
+    .request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5, CONTROLLED(two_images, 2)),
+    .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1, CONTROLLED(two_images, 1)),
+    .threads = 1,
+    .always = true,
+    .cuda = CUDA_BUDGETS_AND_PLANS,
+    .small = true};
 const struct gate gate_inpaint = {
     .request = REQUEST(MASKED(2)), .other = REQUEST(MASKED(1)), .threads = 1, .always = true};
 const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),

@@ -80,7 +80,8 @@ CASES = {
     "control_union": [
         _case((7, 9), 4, 42, cfg=4.0, negative="ugly", controls=[_use(strength=0.8, mode=3)]),
         _case((6, 5), 4, 7, prompt="house", controls=[_use(strength=0.7, mode=1), _use(strength=0.9, mode=5)]),
-        _case((5, 6), 3, 9, cfg=2.0, guess_mode=True, batch=2, controls=[_use(strength=0.7, mode=0), _use(strength=1.2, mode=4)]),
+        # without guidance: the pipeline fails in guess mode with guidance
+        _case((5, 6), 3, 9, guess_mode=True, batch=2, controls=[_use(strength=0.7, mode=0), _use(strength=1.2, mode=4)]),
         _case((6, 7), 4, 11, guess_mode=True, controls=[_use(strength=0.9, mode=2, end=0.75)]),
         _case((5, 7), 5, 2, cfg=2.0, negative="empty", init=True, strength=0.8, controls=[_use(strength=0.7, mode=5)]),
     ],
@@ -107,10 +108,15 @@ def spec(name, seed):
 
 def network(of_unet, about):
     """Returns a control network for the UNet with changes to its configuration."""
-    kind = ControlNetUnionModel if "num_control_type" in about else ControlNetModel
+    kind = kinds_of(dict(networks=[about]))[0]
     given = {k: v for k, v in of_unet.config.items() if k in kind._get_init_keys(kind)}
     changes = {k: v for k, v in about.items() if k not in ("dtype", "hints")}
     return kind(**given | changes | dict(conditioning_embedding_out_channels=about["hints"]))
+
+
+def kinds_of(form):
+    """Returns the classes of a fixture's control networks."""
+    return [ControlNetUnionModel if "num_control_type" in about else ControlNetModel for about in form["networks"]]
 
 
 def runner_of(pipe, networks, case, kind):
@@ -149,8 +155,7 @@ def make_fixture(spec, out):
     pipe = reference_tensors.load(os.path.join(out, spec.form["share"], "model"))
     for i, about in enumerate(spec.form["networks"]):
         control.write_network(target, i, network(pipe.unet, about), RULES, f"{spec.seed} {spec.name}", about["dtype"])
-    kinds = [ControlNetUnionModel if "num_control_type" in about else ControlNetModel for about in spec.form["networks"]]
-    networks = control.load_networks(target, kinds)
+    networks = control.load_networks(target, kinds_of(spec.form))
     tensors, cases = {}, []
     for k, wanted in enumerate(spec.cases):
         case = make.image_case(spec, k, wanted) | dict(guess_mode=wanted.get("guess_mode", False))
