@@ -415,11 +415,7 @@ static int most_slots(const struct family *family) {
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     int slot;
-<<<<<<< HEAD
     if (models_find_extra(family->name, &slot)) return !files->n_files;
-=======
-    if (models_find_extra(family->name, &slot)) return !files->n_files;
->>>>>>> house
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];
