@@ -86,7 +86,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
     if (job->upscale.to.width)
         upscale_store(job, image, frame);
     else if (job->second_pass)
-        second_pass_enlarge(r, image, packed, e);
+        second_pass_enlarge(r, image, packed);
     else
         images_emit(r, image, frame, packed, job->layout.alpha);
     return e->code;

@@ -2,6 +2,7 @@
 
 #include "engine/generate/dump.h"
 #include "engine/generate/initial_latents.h"
+#include "engine/job/second_pass.h"
 #include "engine/pictures/resample.h"
 
 /* Enlarges every channel of a latent [C, 1, Y, X] to the nearest source pixel, as PyTorch's
@@ -65,10 +66,13 @@ enum status second_pass_begin(struct running *r, struct error *e) {
     return first->request.dump ? dump_step_latents(second, 0, e) : OK;
 }
 
-enum status second_pass_enlarge(struct running *r, int image, struct tensor rgb, struct error *e) {
-    struct tensor to = r->job->second_pass->layout.enlarged[image];
-    const struct sluice_picture picture = {
-        .struct_size = sizeof picture, .width = rgb.dim[1], .height = rgb.dim[0], .rgb = rgb.data};
-    return picture_resize(r->job->sys, &picture, PILLOW_LANCZOS, (struct picture_size){to.dim[1], to.dim[0]},
-                          to.data, e);
+void second_pass_enlarge(struct running *r, int image, struct tensor rgb) {
+    const struct job *second = r->job->second_pass;
+    struct picture_part part = second_pass_enlargement(second);
+    struct tensor to = second->layout.enlarged[image];
+    struct resampling resampling;
+    resample_begin(&resampling, (struct picture_size){rgb.dim[1], rgb.dim[0]}, &part,
+                   second->layout.resampling.data, to.data, (size_t)to.dim[1] * 3);
+    for (int32_t y = 0; y < rgb.dim[0]; y++)
+        resample_push_row(&resampling, (const uint8_t *)rgb.data + (int64_t)y * rgb.dim[1] * 3);
 }

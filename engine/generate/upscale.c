@@ -75,7 +75,9 @@ enum status upscale_ended(struct running *r, int stage, int evaluation, struct e
     op_image_to_rgb(&x, l->upscale.rgb, enlarged);
     if (device_wait(job->device, &stalled, e) != OK) return e->code;
     if (l->upscale.alpha.rank && enlarge_alpha(job, &picture, e) != OK) return e->code;
-    if (job->second_pass) return second_pass_enlarge(r, evaluation, l->upscale.rgb, e);
-    images_emit(r, evaluation / frames, evaluation % frames, l->upscale.rgb, l->upscale.alpha);
+    if (job->second_pass)
+        second_pass_enlarge(r, evaluation, l->upscale.rgb);
+    else
+        images_emit(r, evaluation / frames, evaluation % frames, l->upscale.rgb, l->upscale.alpha);
     return OK;
 }

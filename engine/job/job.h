@@ -38,7 +38,7 @@ struct job_context {
     /* For the job of a second pass (--hires): the job of the first pass, whose prompts and references it
      * uses; else NULL. */
     const struct job *first_pass;
-    bool upscales;                     /* the job enlarges request.init_image, and does nothing else */
+    bool upscales; /* the job enlarges request.init_image, and does nothing else */
 };
 
 /* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
@@ -106,7 +106,7 @@ enum encoded_kind {
     /* Control image, and the image to inpaint, of control number `reference` (control_images.h). */
     ENCODED_CONTROL_IMAGE,
     ENCODED_CONTROL_INPAINT,
-    ENCODED_ENLARGED,        /* enlarged image of the first pass, where the second pass begins (--hires) */
+    ENCODED_ENLARGED, /* enlarged image of the first pass, where the second pass begins (--hires) */
 };
 
 struct encoded {
@@ -266,8 +266,8 @@ struct layout {
     const struct block **block_lists; /* storage of the stages' block lists; owned */
     struct lane *lanes;               /* storage of the stages' lanes; owned */
     struct visit_list visits;
-    /* Layout of the second pass (--hires); owned. Its stages, from index `second_stage` on, and its visits are
-     * also in this layout. NULL: none; second_stage is then n_stages. */
+    /* Layout of the second pass (--hires); owned. Its stages, from index `second_stage` on, and its visits
+     * are also in this layout. NULL: none; second_stage is then n_stages. */
     struct layout *second_pass;
     int second_stage;
 
@@ -297,6 +297,7 @@ struct layout {
     struct tensor reference[LANE_REFERENCES_MAX];
     struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser output of each lane */
     struct tensor enlarged[BATCH_MAX]; /* second pass: enlarged images of the first [Y, X, 3] U8; or rank 0 */
+    struct tensor resampling;  /* second pass: [1, bytes] U8, memory for enlarging an image; or rank 0 */
     struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
     struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
     struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */

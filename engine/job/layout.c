@@ -3,6 +3,7 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/second_pass.h"
 #include "engine/job/upscale.h"
 
 #include <stdio.h>
@@ -331,6 +332,9 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
             l->enlarged[job->pictures.encoded[i].reference] =
                 arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){picture[1], picture[2], 3}, ok);
     }
+    if (l->enlarged->rank)
+        l->resampling =
+            arena_tensor(arena, DTYPE_U8, 2, (int32_t[]){1, (int32_t)second_pass_resampling_bytes(job)}, ok);
 }
 
 static void make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {

@@ -47,7 +47,9 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
         job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows + networks +
             (uint64_t)(job->candidates.n + 1) * run_need_bytes(l->n_stages) + pictures +
             (uint64_t)job->request.caller_bytes + job->prompts.hits.peak_bytes +
-            (second ? sizeof *second + sizeof *l->second_pass : 0) +
+            /* the second pass's job and two layouts, while the planner compares layouts; once more for the
+             * plans of other requests that advice compares */
+            (second ? 2 * (sizeof *second + 2 * sizeof *l->second_pass) : 0) +
             (second && preview ? sizeof *preview + second->preview_job->need->host_bytes -
                                      second->preview_job->model->host_bytes
                                : 0) +
@@ -151,12 +153,10 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
         const struct stage_kind *last = pass->upscale.to.width ? &stage_upscale : &stage_decode;
         uint64_t image_bytes =
             (uint64_t)size.width * (uint64_t)size.height * (uint64_t)r->image_bytes_a_pixel;
-        bool makes_images = l->kind[s] == last, enlarges = makes_images && pass->second_pass;
-        if (enlarges)
-            stage->image_bytes = align_up(second_pass_enlarging_bytes(pass), PLAN_PAGE);
-        else if (makes_images && r->image_bytes_a_pixel)
+        if (pass->second_pass) last = NULL;
+        if (l->kind[s] == last && r->image_bytes_a_pixel)
             stage->image_bytes = align_up((1 << 20) + image_bytes, PLAN_PAGE);
-        if (l->kind[s] == &stage_upscale && !enlarges)
+        if (l->kind[s] == &stage_upscale && last)
             stage->image_bytes += align_up(upscale_alpha_bytes(pass), PLAN_PAGE);
         measure_fills(job, &l->stages[s], rates, stage);
         candidates_add_preview(pass, l->kind[s] == &stage_denoise, stage);

@@ -90,9 +90,12 @@ enum status second_pass_open(struct job *job, double flow_shift, struct error *e
     return job->second_pass ? job_open(job->second_pass, &context, &request, NULL, e) : e->code;
 }
 
-uint64_t second_pass_enlarging_bytes(const struct job *job) {
-    struct picture_size from = upscale_output_size(job),
-                        to = {job->second_pass->request.width, job->second_pass->request.height};
-    struct picture_part part = {.by = PILLOW_LANCZOS, .whole = to, .size = to};
-    return resample_bytes(from, &part);
+struct picture_part second_pass_enlargement(const struct job *job) {
+    struct picture_size size = {job->request.width, job->request.height};
+    return (struct picture_part){.by = PILLOW_LANCZOS, .whole = size, .size = size};
+}
+
+uint64_t second_pass_resampling_bytes(const struct job *job) {
+    struct picture_part part = second_pass_enlargement(job);
+    return resample_bytes(upscale_output_size(job->context.first_pass), &part);
 }

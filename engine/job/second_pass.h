@@ -12,7 +12,9 @@ enum status second_pass_resolve(struct job *job, struct error *e);
 /* Opens job->second_pass. Call after the job's prompts and schedule are made. flow_shift: of the request; 0:
  * the second pass computes its own from its size. */
 enum status second_pass_open(struct job *job, double flow_shift, struct error *e);
-/* Temporary bytes for enlarging one decoded image of the first pass. */
-uint64_t second_pass_enlarging_bytes(const struct job *job);
+/* Resize of an image of the first pass to the second pass's size. job: of the second pass. */
+struct picture_part second_pass_enlargement(const struct job *job);
+/* Memory for enlarging one image of the first pass, in bytes. job: of the second pass. */
+uint64_t second_pass_resampling_bytes(const struct job *job);
 
 #endif
