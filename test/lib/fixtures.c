@@ -171,6 +171,8 @@ const struct fixture fixtures[] = {
     {PIPELINE("krea2"), .gpu_tolerances = tolerances_krea2, .gate = &gate_krea2},
     {PIPELINE("krea2_turbo"), .gpu_tolerances = tolerances_krea2, .gate = &gate_krea2_turbo},
     {PIPELINE("sd1"), .gate = &gate_sd1},
+    {PIPELINE("hires"), .model_of = "sd1", .without_bf16 = true, .gate = &gate_hires},
+    {PIPELINE("hires_flux"), .model_of = "flux_a", .without_bf16 = true},
     {PIPELINE("sd2"), .gate = &gate_sd2},
     {PIPELINE("sdxl"), .gate = &gate_sdxl},
     {PIPELINE("inpaint"), .gate = &gate_inpaint},

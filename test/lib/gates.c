@@ -226,6 +226,13 @@ const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_sc
                               .always = true,
                               .in_bf16 = true,
                               .cuda = CUDA_BUDGETS_AND_PLANS};
+/* A second pass over the decoded images; `other` enlarges the latents. */
+#define SECOND_PASS(upscaler) .hires_scale = 1.5, .hires_strength = 0.6, .hires_upscaler = upscaler
+const struct gate gate_hires = {
+    .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5, SECOND_PASS("lanczos")),
+    .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 2.5, SECOND_PASS("latent")),
+    .threads = 2,
+    .always = true};
 const struct gate gate_sd2 = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
                               .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1),
                               .threads = 1};
