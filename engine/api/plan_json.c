@@ -183,12 +183,17 @@ static const char *tier(const struct plan_stage *stage, int block) {
 static json_t *blocks_json(const struct job *job, int s) {
     const struct plan_stage *p = &job->plan.stage[s];
     json_t *blocks = json_array();
-    for (int i = 0; i < job->layout.stages[s].n_blocks; i++)
-        json_push(blocks,
-                  json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->layout.stages[s].blocks[i]->name,
-                            "bytes", integer(job->need->stage[s].block_bytes[i]), "resident",
-                            (int)plan_is_resident(p, i), "hoisted", (int)job->need->stage[s].hoists, "tier",
-                            tier(p, i)));
+    char name[LAYOUT_NAME_BYTES];
+    for (int i = 0; i < job->layout.stages[s].n_blocks; i++) {
+        const struct stage_need *need = &job->need->stage[s];
+        json_t *block =
+            json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", layout_block_name(job, &job->layout, s, i, name),
+                      "bytes", integer(need->block_bytes[i]), "resident", (int)plan_is_resident(p, i),
+                      "hoisted", (int)need->hoists, "tier", tier(p, i));
+        double loads = 1 + (double)need->block_extra_loads[i];
+        if (loads != 1) json_put(block, "loads_per_evaluation", json_real(loads));
+        json_push(blocks, block);
+    }
     return blocks;
 }
 

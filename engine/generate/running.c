@@ -91,10 +91,12 @@ void progress_ended(struct running *r) {
     if (r->options->on_progress) progress_report(r, &visits->visits[visits->n_visits - 1], r->all);
 }
 
-static void keep_longest_stall(struct stall *longest, double seconds, const struct block *block) {
+/* Keeps a wait of a visit if it is longer than the longest so far. */
+static void keep_longest_stall(struct stall *longest, double seconds, const struct job *job,
+                               const struct visit *visit) {
     if (seconds <= longest->seconds) return;
     longest->seconds = seconds;
-    memcpy(longest->block, block->name, sizeof longest->block);
+    layout_block_name(job, &job->layout, visit->stage, visit->block, longest->block);
 }
 
 static int progress_step(const struct job *job, const struct visit *visit) {
@@ -109,11 +111,10 @@ static void progress_note_stall(struct running *r, const struct visit *visit) {
     if (last == visit) return;
     if (last) {
         double seconds = counters_since(r->counters, r->at_visit).stall_seconds;
-        const struct block *block = r->job->layout.stages[last->stage].blocks[last->block];
         struct report *report = r->report;
-        keep_longest_stall(&report->stage[last->stage].stall, seconds, block);
+        keep_longest_stall(&report->stage[last->stage].stall, seconds, r->job, last);
         if (r->job->layout.kind[last->stage] == &stage_denoise && last->evaluation >= 0)
-            keep_longest_stall(&report->step[progress_step(r->job, last)].stall, seconds, block);
+            keep_longest_stall(&report->step[progress_step(r->job, last)].stall, seconds, r->job, last);
     }
     r->visit = visit;
     r->at_visit = r->counters;

@@ -172,6 +172,7 @@ static void connect_control(const struct job *job, const struct layout *l, int s
         lanes[i].denoiser = &denoisers[i];
         lanes[i].residuals_of = shared;
         lanes[i].keeps_prefix = false;
+        memset(lanes[i].reference, 0, sizeof lanes[i].reference); /* networks read no references */
         lanes[i].skip_layers = NULL;
         lanes[i].n_skip_layers = 0;
         lanes[i].guess_mode = job->request.guess_mode;
@@ -588,6 +589,26 @@ static enum status list_visits(struct layout *l, struct error *e) {
                                      : drop_unvisited(l, stage, first);
     }
     return e->code;
+}
+
+/* True if the block is one of a control network: its weights, or rows of its tables. */
+static bool is_of_network(const struct job *job, const struct block *block, int slot) {
+    const struct component *c = job_component(job, slot);
+    const struct block *rows = job->prompts.gathered[slot];
+    return (block >= c->blocks && block < c->blocks + c->n_blocks) ||
+           (rows && block >= rows && block < rows + GATHERED_MAX);
+}
+
+char *layout_block_name(const struct job *job, const struct layout *l, int s, int i, char *out) {
+    const struct block *block = l->stages[s].blocks[i];
+    char prefix[16] = "";
+    for (int k = 0; k < job->n_controls && l->kind[s]->denoises && !*prefix; k++) {
+        int slot = job->controls[k].component;
+        if (slot >= 0 && is_of_network(job, block, slot))
+            job_numbered("control", slot - MODEL_CONTROL, prefix);
+    }
+    snprintf(out, LAYOUT_NAME_BYTES, "%s%s%s", prefix, *prefix ? "." : "", block->name);
+    return out;
 }
 
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory, struct layout *l,

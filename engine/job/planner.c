@@ -422,14 +422,16 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
     for (int i = 0; i < stage->n_blocks; i++) {
         json_t *block = json_array_get(blocks, (size_t)i);
         const char *name = json_string_value(json_object_get(block, "name"));
+        char ours[LAYOUT_NAME_BYTES];
+        layout_block_name(job, &job->layout, s, i, ours);
         json_t *resident = json_object_get(block, "resident");
         if (!name || !json_is_boolean(resident))
             return plan_invalid(job, e, "a block lacks \"name\" or \"resident\"", stage->name);
-        if (strcmp(name, stage->blocks[i]->name))
+        if (strcmp(name, ours))
             return error_set(e, BUDGET,
                              OTHER "the names of blocks differ" WHERE "%s, %s" FOUND
                                    "block \"%.100s\"" EXPECTED "block \"%s\"",
-                             plan_name(job), stage->name, name, stage->blocks[i]->name);
+                             plan_name(job), stage->name, name, ours);
         plan_set_resident(p, i, json_is_true(resident));
         const char *rests = json_string_value(json_object_get(block, "tier"));
         plan_set_pooled(p, i,
