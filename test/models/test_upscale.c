@@ -166,7 +166,7 @@ static void test_residency(void) {
         const char *folder = random_model(models[i].family, models[i].family, models[i].dims, models[i].seed);
         struct sluice_picture picture = picture_of(37, 23, false);
         struct sluice_request request = request_of(&picture);
-        if (open_upscaler(&rig, NULL, format_text("%s/upscaler", folder))) {
+        if (open_upscaler(&rig, NULL, folder)) {
             struct result want = run_ok(&rig, &request, models[i].family);
             struct tally t = budgets(&rig, request, &want, thorough_or(10, 4), models[i].family);
             check(tally_of(&t, "upscale") > 0 && t.different > 1, "%s: no streamed run", models[i].family);
