@@ -89,7 +89,7 @@ void unet_control_add_encoder(struct unet_list *list);
 /* True for the files of both families: diffusers' names, or those of the authors' checkpoints. */
 static inline bool unet_is_control(const struct tensor_index *index) {
     return index_find(index, "controlnet_cond_embedding.conv_in.weight") ||
-           index_find(index, "input_hint_block.0.weight");
+           (index_find(index, "input_hint_block.0.weight") && index_find(index, "zero_convs.0.0.weight"));
 }
 
 /* Callbacks of both families; struct family and struct family_control document each. */
