@@ -21,8 +21,9 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     for (int s = 0; s < l->n_stages; s++) {
         const struct stage *stage = &l->stages[s];
         uint64_t lanes = stage->hoists ? 0 : (uint64_t)(stage->n_lanes * stage->n_groups);
-        networks += (uint64_t)stage->n_controls *
-                    (lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit));
+        for (int k = 0; k < stage->n_controls; k++)
+            networks += lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit) +
+                        (uint64_t)stage->n_lanes * stage->control[k].component->family->state.bytes;
     }
     for (int slot = 0; slot < MODEL_COMPONENTS; slot++) {
         for (int i = 0; i < PROMPTS_MAX && slot < SLOTS_MAX; i++)
