@@ -47,7 +47,8 @@ enum status control_nets_open_published(struct sluice_model *m, const struct slu
             return error_set(e, USAGE, "too many control networks (--control-net)" EXPECTED "at most %d",
                              CONTROLS_MAX);
         struct component *c = &m->component[MODEL_CONTROL + n++];
-        if (published_bind_network(m->sys, o->parts[i].path, c, e) == OK)
+        const struct slot *denoiser = &m->recipe->slot[recipe_slot(m->recipe, FAMILY_DENOISER)];
+        if (published_bind_network(m->sys, o->parts[i].path, denoiser, c, e) == OK)
             check_denoiser(c, model_component(m, FAMILY_DENOISER), e);
     }
     return e->code;

@@ -280,20 +280,48 @@ static enum status unknown_network(const char *name, struct error *e) {
                      name, names);
 }
 
-enum status published_bind_network(struct sys *sys, const char *name, struct component *c, struct error *e) {
+/* Published value of a denoiser family's dimension; -1: no such dimension. */
+static int published_value(const struct family *family, const char *name) {
+    for (int i = 0; i < family->config.n_dimensions; i++) {
+        const struct dimension *d = &family->config.dimensions[i];
+        if (d->name && !strcmp(d->name, name)) return d->published;
+    }
+    return -1;
+}
+
+/* Gives a control network the sizes of its denoiser: dimensions that both families have with one published
+ * value, and that the denoiser's slot changes (SDXL's UNet). */
+static void follow_denoiser(struct slot *network, const struct slot *denoiser) {
+    int n = 0;
+    for (int i = 0; i < SLOT_DIMENSIONS_MAX && denoiser->dimension[i].name; i++) {
+        const char *name = denoiser->dimension[i].name;
+        int published = published_value(network->family, name);
+        if (published < 0 || published != published_value(denoiser->family, name)) continue;
+        network->dimension[n].name = name;
+        network->dimension[n++].value = denoiser->dimension[i].value;
+    }
+}
+
+enum status published_bind_network(struct sys *sys, const char *name, const struct slot *denoiser,
+                                   struct component *c, struct error *e) {
     char family[64];
     size_t length = strcspn(name, ":");
     int slot;
     snprintf(family, sizeof family, "%.*s", (int)length, name);
-    const struct recipe *recipe = models_find_extra(family, &slot);
-    if (!recipe || recipe->slot[slot].family->kind != FAMILY_CONTROL) return unknown_network(name, e);
+    const struct recipe *found = models_find_extra(family, &slot);
+    if (!found || found->slot[slot].family->kind != FAMILY_CONTROL) return unknown_network(name, e);
     struct sizes *sizes = sys_new(sys, 1, sizeof *sizes, "the sizes of a control network", e);
+    struct recipe *recipe = sys->alloc(sys, LINE_HOST, sizeof *recipe);
     struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
                         sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};
-    if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
+    if (!recipe || !b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     const char *dimensions = name[length] ? name + length + 1 : NULL;
-    if (e->code == OK && sizes_read(sizes, recipe, slot, dimensions, e) == OK)
-        bind_slot(&b, slot, NULL, c, e);
+    if (e->code == OK) {
+        *recipe = *found;
+        follow_denoiser(&recipe->slot[slot], denoiser);
+        if (sizes_read(sizes, recipe, slot, dimensions, e) == OK) bind_slot(&b, slot, NULL, c, e);
+    }
+    sys->release(sys, recipe);
     sys->release(sys, sizes);
     sys->release(sys, b.made);
     sys->release(sys, b.refs);
