@@ -7,7 +7,7 @@ The model is zimage_base's; its transformer has 3 layers and 2 noise refiner lay
   controlnet_4   lite, one file in ComfyUI's names after conversion (attention.qkv): refiner with residuals; layer at 0
 LoRA: adapter.safetensors, on the transformer.
 
-Case k's reference tensors: as in zimage_base, without moments.*, encoded.* and decoded, and picture.control_NNN of control.py. case{k}.diffusers.latent
+Case k's reference tensors: as in zimage_base, without moments.* and decoded, and picture.control_NNN of control.py. case{k}.diffusers.latent
 (cases 1, 3): the result if the refiner's residuals go only to the network's copy of the tokens, as in diffusers 0.42.
 
 The reference is diffusers' pipelines with hooks on the transformer, after VideoX-Fun's z_image_transformer2d_control.py, which diffusers
@@ -325,7 +325,7 @@ def run_case(pipe, networks, products, case, pictures, wrong=None):
 
     with merged(pipe, products, case["lora"]), Controlled(pipe.transformer, uses, wrong) as controlled:
         references, _ = runs.run_case(pipe, case, pictures, call, lambda z: (z - config.shift_factor) * config.scaling_factor)
-    return {name: value for name, value in references.items() if not name.startswith(("moments.", "encoded.", "decoded"))}
+    return {name: value for name, value in references.items() if not name.startswith(("moments.", "decoded"))}
 
 
 def _read_network(path, about, spec_of):
@@ -356,7 +356,7 @@ def everything(folder, dtype, known, expect):
     products = {f"{name}.weight": lora[f"transformer.{name}.lora_B.weight"] @ lora[f"transformer.{name}.lora_A.weight"] for name in LORA}
     uses, out = {}, {}
     for case in expect["cases"]:  # the VAE is not measured
-        pictures = {name: Image.fromarray(p.numpy()) for name, p in inputs.of_case(known, case["index"]).items() if p.dtype == torch.uint8}
+        pictures = {name: Image.fromarray(p.numpy()) for name, p in inputs.of_case(known, case["index"]).items() if name.startswith("picture.")}
         uses[case["index"]] = uses_of(pipe, networks, case, pictures)
     for model in (pipe.transformer, pipe.text_encoder, *networks):
         model.to(dtype)
