@@ -411,12 +411,11 @@ static int most_slots(const struct family *family) {
 
 /* True if a component of the family, found by content, should be added: a slot of the family is still empty,
  * or the component is the first surplus one, which the error about duplicates reports. An extra component
- * (slot_is_extra) or a control network is added only if no other component was found, so that `inspect` and
- * errors can name it. */
+ * (slot_is_extra) is added only if no other component was found, so that `inspect` and errors can name it. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     int slot;
-    if (family_outside_pipelines(family) || models_find_extra(family->name, &slot)) return !files->n_files;
+    if (models_find_extra(family->name, &slot)) return !files->n_files;
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];

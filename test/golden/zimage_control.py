@@ -7,8 +7,8 @@ The model is zimage_base's; its transformer has 3 layers and 2 noise refiner lay
   controlnet_4   lite, one file in ComfyUI's names after conversion (attention.qkv): refiner with residuals; layer at 0
 LoRA: adapter.safetensors, on the transformer.
 
-Case k's reference tensors: as in zimage_base, without decoded images, and picture.control_NNN of control.py. case{k}.diffusers.latent
-(2.x only): the result if the refiner's residuals go only to the network's copy of the tokens, as in diffusers 0.42.
+Case k's reference tensors: as in zimage_base, without moments.* and decoded, and picture.control_NNN of control.py. case{k}.diffusers.latent
+(cases 1, 3): the result if the refiner's residuals go only to the network's copy of the tokens, as in diffusers 0.42.
 
 The reference is diffusers' pipelines with hooks on the transformer, after VideoX-Fun's z_image_transformer2d_control.py, which diffusers
 does not follow. make() checks that the hooks, with diffusers' refiner, give the latents of ZImageControlNet(Inpaint)Pipeline.
@@ -61,19 +61,19 @@ CASES = [
     _case((7, 5), 3, 7, prompt="house", cfg=3.0, negative="empty", controls=[use(1, 1.0, size=(75, 40))]),
     # no padding; a LoRA
     _case((8, 4), 2, 11, controls=[use(1, 0.9, size=(50, 40))], lora=0.7),
-    _case((3, 7), 3, 123456789, cfg=2.5, negative="house", until=0.2, controls=[use(2, 0.7, size=(33, 70))]),
+    _case((3, 5), 3, 123456789, cfg=2.5, negative="house", until=0.2, controls=[use(2, 0.7, size=(33, 70))]),
     # two images of one network, and a batch
-    _case((4, 3), 2, 5, batch=2, controls=[use(3, 0.6, size=(40, 30)), use(3, 1.1, size=(31, 47))]),
+    _case((3, 2), 2, 5, batch=2, controls=[use(3, 0.6, size=(40, 30)), use(3, 1.1, size=(31, 47))]),
     # three networks at once, with windows
-    _case((4, 5), 4, 2024, cfg=2.0, negative="ugly", controls=[
+    _case((3, 4), 4, 2024, cfg=2.0, negative="ugly", controls=[
         use(0, 0.9, end=0.5, size=(40, 50)), use(1, 0.6, start=0.25, size=(32, 40)), use(2, 0.5, start=0.5, end=0.75, size=(30, 30))]),
     # inpainting by the network: the start is noise
-    _case((5, 4), 2, 99, cfg=3.0, negative="empty", controls=[use(1, 1.0, mask=True, inpaint=True, size=(35, 28))]),
-    _case((4, 4), 2, 31, controls=[use(3, 1.0, mask=True, inpaint=True, image=False)]),
+    _case((4, 3), 2, 99, cfg=3.0, negative="empty", controls=[use(1, 1.0, mask=True, inpaint=True, size=(35, 28))]),
+    _case((3, 4), 2, 31, controls=[use(3, 1.0, mask=True, inpaint=True, image=False)]),
     # img2img: the window counts the steps that run
-    _case((5, 4), 5, 77, prompt="house", init=True, strength=0.6, controls=[use(1, 0.8, start=0.3, size=(50, 30))]),
+    _case((4, 3), 5, 77, prompt="house", init=True, strength=0.6, controls=[use(1, 0.8, start=0.3, size=(50, 30))]),
     # inpainting with the blend; the network gets the request's mask and image
-    _case((4, 5), 3, 8, cfg=2.5, negative="ugly", init=True, mask=True, strength=1.0, controls=[use(1, 0.8, size=(30, 40)), use(0, 0.5, size=(24, 30))]),
+    _case((3, 4), 3, 8, cfg=2.5, negative="ugly", init=True, mask=True, strength=1.0, controls=[use(1, 0.8, size=(30, 40)), use(0, 0.5, size=(24, 30))]),
 ]
 
 
@@ -120,11 +120,10 @@ def write_networks(spec, target):
         folder, tensors = control.folder_of(target, k), {name: t.contiguous() for name, t in model.state_dict().items()}
         if k < 2:
             files.write_model(folder, model, "bf16")
-        elif about["refiner"] == "control_layers":  # the published file has an untrained refiner
-            untrained = _network(spec, about | dict(refiner="control_noise_refiner")).control_noise_refiner.bfloat16().state_dict()
+        elif about["refiner"] == "control_layers":  # the published file has an untrained refiner, of two layers
             blank = weights.randomize(_network(spec, about | dict(refiner="control_noise_refiner")), RULES, f"{spec.seed} untrained").bfloat16()
-            tensors |= {f"control_noise_refiner.{name}": torch.zeros_like(t) if "_proj." in name else
-                        blank.get_parameter(f"control_noise_refiner.{name}").data for name, t in untrained.items()}
+            tensors |= {name: torch.zeros_like(t) if "_proj." in name else t.contiguous() for name, t in blank.state_dict().items()
+                        if name.startswith("control_noise_refiner.0.")}
             save_file(tensors, folder + ".safetensors", metadata={"format": "pt"})
         else:
             save_file(_comfy_names(tensors), folder + ".safetensors", metadata={"format": "pt"})
@@ -152,7 +151,7 @@ class Use:
     def embed(self, x, n):
         """Returns the control rows [lanes, rows, C]; rows from n on are padding, as in x."""
         c_, _, h, w = self.latent.shape
-        rows = self.latent.view(c_, h // 2, 2, w // 2, 2).permute(1, 3, 2, 4, 0).reshape(n, -1)
+        rows = self.latent.to(x.dtype).view(c_, h // 2, 2, w // 2, 2).permute(1, 3, 2, 4, 0).reshape(n, -1)
         c = x.clone()
         c[:, :n] = self.network.control_all_x_embedder["2-1"](rows)
         return c
@@ -177,13 +176,17 @@ class Use:
 
 
 class Controlled:
-    """Context in which the transformer has control networks; step counts the calls. wrong: a mistake to measure."""
+    """Context in which the transformer has control networks; step counts the timesteps. wrong: a mistake to measure."""
 
     def __init__(self, transformer, uses, wrong=None):
-        self.transformer, self.uses, self.wrong, self.step = transformer, uses, wrong, -1
+        self.transformer, self.uses, self.wrong = transformer, uses, wrong
+
+    def restart(self):
+        self.step, self.timestep = -1, None
 
     def __enter__(self):
         t = self.transformer
+        self.restart()
         self.hooks = [t.register_forward_pre_hook(self.begin, with_kwargs=True)]
         self.hooks += [t.noise_refiner[0].register_forward_pre_hook(self.refine)]
         self.hooks += [layer.register_forward_hook(lambda _m, _a, out, i=i: self.add(out, self.refiner, i)) for i, layer in enumerate(t.noise_refiner)]
@@ -196,7 +199,8 @@ class Controlled:
             hook.remove()
 
     def begin(self, _module, args, _kwargs):
-        self.step += 1
+        if args[1][0].item() != self.timestep:
+            self.step, self.timestep = self.step + 1, args[1][0].item()
         self.now = [use for use in self.uses if self.step in use.steps]
         _, _, h, w = args[0][0].shape
         self.tokens = h // 2 * (w // 2)
@@ -316,13 +320,55 @@ def run_case(pipe, networks, products, case, pictures, wrong=None):
     def call(pipe, case, pictures, generator):
         runner, arguments = zimage_pipelines.call(pipe, case, pictures, generator)
         runner.set_progress_bar_config(disable=True)
-        controlled.step = -1  # each image of a batch is a separate call
+        controlled.restart()  # each image of a batch is a separate call
         return runner, arguments
 
     with merged(pipe, products, case["lora"]), Controlled(pipe.transformer, uses, wrong) as controlled:
         references, _ = runs.run_case(pipe, case, pictures, call, lambda z: (z - config.shift_factor) * config.scaling_factor)
-    kept = {name: value for name, value in references.items() if not name.startswith(("moments.", "encoded."))}
-    return {name: value for name, value in kept.items() if name not in ("decoded", "picture")}
+    return {name: value for name, value in references.items() if not name.startswith(("moments.", "decoded"))}
+
+
+def _read_network(path, about, spec_of):
+    """Loads a network of the fixture from its file, in f32."""
+    config = spec_of.config
+    model = ZImageControlNetModel(
+        control_layers_places=about["places"], control_refiner_layers_places=[0, 1], control_in_dim=about["channels"],
+        add_control_noise_refiner=about["refiner"], dim=config.dim, n_refiner_layers=config.n_refiner_layers, n_heads=config.n_heads,
+        n_kv_heads=config.n_kv_heads, norm_eps=config.norm_eps)
+    tensors = load_file(path)
+    if about["refiner"] == "control_layers":
+        tensors = {name: t for name, t in tensors.items() if not name.startswith("control_noise_refiner.")}
+    for name in [name for name in tensors if "attention.qkv" in name]:
+        tensors |= dict(zip((name.replace("qkv", part) for part in ("to_q", "to_k", "to_v")), tensors.pop(name).chunk(3)))
+    names = {name: name.replace(".out.", ".to_out.0.").replace("q_norm", "norm_q").replace("k_norm", "norm_k") for name in tensors}
+    model.load_state_dict({names[name]: t.float() for name, t in tensors.items()})
+    return model.requires_grad_(False).eval()
+
+
+def everything(folder, dtype, known, expect):
+    """Returns the final latents by reference tensor name (../bf16.py)."""
+    fixture = os.path.dirname(folder)
+    pipe = reference_tensors.load(os.path.join(fixture, "..", FORMS[os.path.basename(fixture)]["model_of"], "model"))
+    files_of = [os.path.join(control.folder_of(fixture, k), "diffusion_pytorch_model.safetensors") if k < 2 else
+                control.folder_of(fixture, k) + ".safetensors" for k in range(len(NETWORKS))]
+    networks = [_read_network(path, about, pipe.transformer) for path, about in zip(files_of, NETWORKS)]
+    lora = {name: t.to(dtype) for name, t in load_file(os.path.join(fixture, "adapter.safetensors")).items()}
+    products = {f"{name}.weight": lora[f"transformer.{name}.lora_B.weight"] @ lora[f"transformer.{name}.lora_A.weight"] for name in LORA}
+    uses, out = {}, {}
+    for case in expect["cases"]:  # the VAE is not measured
+        pictures = {name: Image.fromarray(p.numpy()) for name, p in inputs.of_case(known, case["index"]).items() if name.startswith("picture.")}
+        uses[case["index"]] = uses_of(pipe, networks, case, pictures)
+    for model in (pipe.transformer, pipe.text_encoder, *networks):
+        model.to(dtype)
+    for case in expect["cases"]:
+        hidden = {lane: reference_tensors.encode(pipe, prompt)[1] for lane, prompt in inputs.lanes(case)}
+        strength, images = case["adapters"][0]["strength"] if case["adapters"] else 0, []
+        with merged(pipe, products, strength), Controlled(pipe.transformer, uses[case["index"]]) as controlled:
+            for k in range(case["batch"]):
+                controlled.restart()
+                images.append(zimage_pipelines.denoise(pipe, case, known, hidden, k))
+        out[f"case{case['index']}.latent"] = torch.stack(images)
+    return out
 
 
 def from_diffusers(pipe, networks, case, pictures):
@@ -369,7 +415,7 @@ def make(spec, out):
         if theirs is not None:
             ours = run_case(pipe, networks, products, dict(case), pictures, "diffusers")["latent"]
             assert relative(ours, theirs) < 5e-6, (k, relative(ours, theirs))
-            if NETWORKS[case["controls"][0]["network"]]["refiner"]:
+            if k in (1, 3):
                 references["diffusers.latent"] = theirs
         if os.environ.get("MISTAKES"):
             mistakes(pipe, networks, products, case, pictures, references["latent"])

@@ -34,7 +34,7 @@ extern const struct gate gate_longcat_image, gate_longcat_image_edit;
 extern const struct gate gate_chroma;
 extern const struct gate gate_ovis_image;
 extern const struct gate gate_krea2, gate_krea2_turbo;
-extern const struct gate gate_sd1, gate_sd2, gate_sdxl, gate_inpaint, gate_refiner;
+extern const struct gate gate_hires, gate_sd1, gate_sd2, gate_sdxl, gate_inpaint, gate_refiner;
 extern const struct gate gate_control_sd1, gate_control_union;
 extern const struct gate gate_qwen_image, gate_qwen_edit, gate_qwen_edit_plus;
 extern const struct gate gate_qwen_image_21, gate_qwen_image_21_ref;
@@ -42,6 +42,7 @@ extern const struct gate gate_wan21, gate_wan_i2v, gate_wan_flf2v, gate_wan_ti2v
     gate_wan_vace;
 extern const struct gate gate_sd3_medium, gate_sd35_medium, gate_sd35_large;
 extern const struct gate gate_anima;
+extern const struct gate gate_control_qwen, gate_control_sd3, gate_control_sd35;
 extern const struct gate gate_synthetic;
 
 /* Fills the input images; call before running any request. */
