@@ -77,7 +77,7 @@ static void forward_layer(struct context *x, const void *weights, const struct v
 
 static void forward_residual(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct control_state *state = scope->lane->state;
-    mmdit_control_residual(x, state->residual, state->tokens, weights, scope->lane);
+    mmdit_linear(x, state->residual, state->tokens, weights);
 }
 
 static void forward_add(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -120,6 +120,7 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
         int32_t rows = lanes[i].hoisted ? lanes[i].hoisted : 1;
         int32_t image[] = {mmdit_token_count(lanes[i].latent, MMDIT_PATCH), d[DIM]};
         int first = lane_first_of_prompt(lanes, i);
+        if (!lane_computes(&lanes[i])) continue;
         if (first != i) *s = *(const struct control_state *)lanes[first].state;
         s->tokens = arena_tensor(arena, DTYPE_F32, 2, image, ok);
         s->residual = arena_tensor(arena, DTYPE_F32, 2, image, ok);

@@ -41,9 +41,11 @@ import qwen.bf16
 import qwen.specs
 import qwen21.bf16
 import qwen21.specs
+import qwen_control
 import reference_tensors as reference
 import sd3.bf16
 import sd3.specs
+import sd3_control
 import specs
 import unet.bf16
 import unet.control
@@ -253,6 +255,8 @@ def main():
     families |= {name: qwen21.bf16.family for name in qwen21.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
     families |= {name: anima.bf16.family for name in anima.specs.FORMS}
+    families |= {name: types.SimpleNamespace(everything=module.everything, add_names=lambda _errors: None, independent=None, renamed={})
+                 for module in (qwen_control, sd3_control) for name in module.FORMS}
     parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)

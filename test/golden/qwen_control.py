@@ -1,7 +1,6 @@
 """Generates control_qwen: Qwen-Image with control networks, for make.py.
 
 The model is qwen_image's. Networks: 0 reads a control image (Union), 1 inpaints. Case k's reference tensors have the prefix "case{k}.":
-  ids.cond ids.uncond   i32, template included
   picture.{init,control_000,control_mask_000,control_inpaint_000}   u8 [H, W, 3]: input images
   latent_000 latent_001 ... latent sigmas timesteps picture   as for qwen_image
 diffusers draws a control image's latent from the posterior; here it is the posterior's mean (control.py). It has no pipeline that starts
@@ -196,6 +195,7 @@ def everything(folder, dtype, known, expect):
     for model in (pipe.transformer, pipe.text_encoder, *pipe.networks):
         disguise(model, dtype)
     for model in (pipe.transformer, *pipe.networks):
+        model.zero_cond_t = False
         keep_conditioning(model, dtype)
     for case in expect["cases"]:
         mine = inputs.of_case(known, case["index"])
@@ -217,8 +217,6 @@ def make(spec, out):
         case = inputs.of_tokens(spec, qwen.specs.TEXTS, TOKENS_MAX, k, wanted)
         case["adapters"] = [dict(file="adapter.safetensors", strength=wanted["adapter"])] if "adapter" in wanted else []
         pictures = inputs.pictures_of(spec, case) | control.pictures_of(spec, case, wanted["controls"])
-        for lane, prompt in inputs.lanes(case):
-            tensors |= inputs.named(case, {f"ids.{lane}": reference.encode(pipe, prompt)[0]["ids"]})
         tensors |= inputs.named(case, run_case(pipe, case, pictures))
         cases.append(case)
     files.fixture_end(out, spec, tensors, dict(family="control_qwen", cases=cases, blocks={}))

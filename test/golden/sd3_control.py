@@ -4,7 +4,6 @@ The models are those of sd3_medium and sd35_large. Networks of control_sd3: 0 in
 shifted), 1 with the pooled prompt, the shift and blocks with two attentions, 2 inpaints (zeros as pooled prompt, shifted). Networks of
 control_sd35: 0 as diffusers writes it, 1 and 2 with Stability AI's names, for canny and depth.  Case k's reference tensors have the prefix
 "case{k}.":
-  ids.cond ids_2.cond ids_3.cond .uncond   i32, padding included
   picture.{init,control_000,control_mask_000,control_inpaint_000}   u8 [H, W, 3]: input images
   latent_000 latent_001 ... latent sigmas timesteps picture   as for sd3_medium
 diffusers draws a control image's latent from the posterior; here it is the posterior's mean (control.py). It has no pipeline that starts
@@ -287,9 +286,6 @@ def make(spec, out):
         case = inputs.of_tokens(spec, sd3.specs.TEXTS, reference.TOKENS_MAX, k, wanted) | dict(slg_layers=[])
         case["adapters"] = [dict(file="adapter.safetensors", strength=wanted["adapter"])] if "adapter" in wanted else []
         pictures = inputs.pictures_of(spec, case) | control.pictures_of(spec, case, wanted["controls"])
-        for lane, prompt in inputs.lanes(case):
-            values, _ = reference.encode(pipe, prompt or "")
-            tensors |= inputs.named(case, {f"{name}.{lane}": value for name, value in values.items() if name.startswith("ids")})
         tensors |= inputs.named(case, run_case(pipe, case, pictures))
         cases.append(case)
     files.fixture_end(out, spec, tensors, dict(family="control_sd3", cases=cases, blocks={}))
