@@ -21,7 +21,8 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0, networks = 0;
     for (int s = 0; s < l->n_stages; s++) {
         const struct stage *stage = &l->stages[s];
-        uint64_t lanes = stage->hoists ? 0 : (uint64_t)(stage->n_lanes * stage->n_groups);
+        /* up to three layouts exist at once, while one is chosen */
+        uint64_t lanes = stage->hoists ? 0 : 3 * (uint64_t)(stage->n_lanes * stage->n_groups);
         for (int k = 0; k < stage->n_controls; k++)
             networks += lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit) +
                         (uint64_t)stage->n_lanes * stage->control[k].component->family->state.bytes;
