@@ -233,6 +233,9 @@ struct sluice_image {
     /* Control images that were used, one line each: "Module: canny, Model: NAME, Weight: 0.8, Guidance Start:
      * 0, Guidance End: 1"; valid during the call. NULL: none. */
     const char *controls;
+    int first_width, first_height; /* size of the first pass (hires_scale); 0: there was one pass */
+    double hires_strength;         /* of the second pass; hires_steps likewise */
+    int hires_steps;
 };
 
 /* A preview of an image, made after a step. */

@@ -23,7 +23,7 @@ static void hash_pixels(struct sha256_ctx *sha, struct tensor rgb, struct tensor
 
 /* Hashes an image and passes it to on_image. rgb: [Y, X, 3] U8, packed; alpha: [Y, X] U8, or rank 0. */
 static void emit(struct running *r, int image, int frame, struct tensor rgb, struct tensor alpha) {
-    const struct job *job = r->pass;
+    const struct job *job = r->pass, *first = job->context.first_pass;
     struct report *report = r->report;
     struct sha256_ctx sha;
     char sha256[SHA256_HEX];
@@ -60,6 +60,10 @@ static void emit(struct running *r, int image, int frame, struct tensor rgb, str
         .decoder = tiny ? tiny->family->name : NULL,
         .alpha = alpha.data,
         .controls = controls_text(job, controls),
+        .first_width = first ? first->request.width : 0,
+        .first_height = first ? first->request.height : 0,
+        .hires_strength = first ? first->request.hires_strength : 0,
+        .hires_steps = first ? first->request.hires_steps : 0,
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;
