@@ -57,7 +57,7 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--clip-skip", WHOLE(clip_skip, 1, 100),
      "CLIP layer, from the end (1: last); default: model's"},
     {NULL, RUNS, "-W", "--width", WHOLE(width, 1, SLUICE_SIDE_MAX),
-     "width in pixels; default: the size of -i, else of -r (edit models), else the model's"},
+     "width in pixels; default: of -i, -r (edit models), the aspect of --control-image, or the model's"},
     {NULL, RUNS, "-H", "--height", WHOLE(height, 1, SLUICE_SIDE_MAX),
      "height in pixels; default: as for --width"},
     {NULL, RUNS, NULL, "--steps", WHOLE(steps, 1, SLUICE_STEPS_MAX),

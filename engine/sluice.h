@@ -343,8 +343,9 @@ struct sluice_request {
     int width, height; /* output size in pixels, multiples of the model's step (8, 16 or 32). 0: size of
                           init_image, rounded down (video: its aspect at the model's pixel count); image
                           editing: aspect of the last reference (Flux.2: size of the first reference,
-                          rounded down); else the model's default size. Flux.2 shrinks sizes of input
-                          images to at most 1024 x 1024 pixels */
+                          rounded down); control networks: aspect of the first control image at the
+                          model's pixel count; else the model's default size. Flux.2 shrinks sizes of
+                          input images to at most 1024 x 1024 pixels */
     int steps;         /* at least 1 */
     int batch;         /* number of images or videos, with seeds seed, seed+1, ...; 0 means 1 */
     double cfg_scale;  /* classifier-free guidance scale s: uncond + s*(cond - uncond). 1: one evaluation a
