@@ -352,6 +352,7 @@ static int control_visits(const struct component *c, const struct component *den
     return n;
 }
 
+static const char *const control_architectures[] = {"zimage_control", NULL};
 static const char *const control_refiner_words[] = {NULL, "control_noise_refiner", "control_layers"};
 /* Sizes of Union 2.1. */
 static const struct dimension control_dimensions[] = {
@@ -399,7 +400,10 @@ const struct family family_zimage_control = {
     .name = "zimage_control",
     .kind = FAMILY_CONTROL,
     .display_name = "Z-Image control network",
-    .files = {.config_key = "_class_name", .config_value = "ZImageControlNetModel", .probe = control_probe},
+    .files = {.architectures = control_architectures,
+              .config_key = "_class_name",
+              .config_value = "ZImageControlNetModel",
+              .probe = control_probe},
     .config = {.dimensions = control_dimensions,
                .n_dimensions = COUNT_OF(control_dimensions),
                .settings = control_settings_rows,
