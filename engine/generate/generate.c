@@ -119,6 +119,10 @@ static enum status scan_weights(struct running *r, struct error *e) {
                               e) == OK)
             session_adapters_copy_scales(context->adapters, &base, slot);
     }
+    for (int i = 0; i < job->n_controls && e->code == OK; i++)
+        if (job->controls[i].component >= 0)
+            requantised_scale(context->requantised, job->sys, job->controls[i].component, readers,
+                              continue_unless_cancelled, r, e);
     return e->code;
 }
 

@@ -15,15 +15,17 @@
 #include <string.h>
 
 /* Heap bytes of a run, rounded up: descriptors (visits, ring fills, lists), input images, the caller's
- * pixels, the session and the job that it keeps, and the device's table of oneDNN primitives. */
+ * pixels, the structures of model and session, and the device's table of oneDNN primitives. */
 static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     const struct job *preview = job->preview_job, *second = job->second_pass;
     uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0, networks = 0;
     for (int s = 0; s < l->n_stages; s++) {
         const struct stage *stage = &l->stages[s];
-        uint64_t lanes = stage->hoists ? 0 : (uint64_t)(stage->n_lanes * stage->n_groups);
-        networks += (uint64_t)stage->n_controls *
-                    (lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit));
+        /* up to three layouts exist at once, while one is chosen */
+        uint64_t lanes = stage->hoists ? 0 : 3 * (uint64_t)(stage->n_lanes * stage->n_groups);
+        for (int k = 0; k < stage->n_controls; k++)
+            networks += lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit) +
+                        (uint64_t)stage->n_lanes * stage->control[k].component->family->state.bytes;
     }
     for (int slot = 0; slot < MODEL_COMPONENTS; slot++) {
         for (int i = 0; i < PROMPTS_MAX && slot < SLOTS_MAX; i++)
@@ -56,8 +58,8 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
             (preview ? sizeof *preview + preview->need->host_bytes - preview->model->host_bytes : 0) +
             requantised_bytes(job->request.converted ? NULL : job->context.requantised,
                               plan_readers(job->device->memory, PLAN_BOUNCE)) +
-            session_adapters_bytes(job->context.adapters) + sizeof(struct requantised) +
-            sizeof(struct session_adapters) + sizeof *job + (3 << 16),
+            session_adapters_bytes(job->context.adapters) + sizeof *job->model + sizeof(struct requantised) +
+            sizeof(struct session_adapters) + sizeof(struct residents) + (2 << 16),
         1 << 16);
 }
 

@@ -37,8 +37,8 @@ PLAIN, CANNY, DEPTH = 0, 1, 2  # tensor control_type
 NETWORKS = {
     "control_sd3": [
         dict(num_layers=2, pos_embed_max_size=11, dtype="f16", control_type=None),
-        dict(num_layers=2, pos_embed_max_size=12, dtype="bf16", control_type=None, force_zeros_for_pooled_projection=False, qk_norm="rms_norm",
-             dual_attention_layers=(1,)),
+        dict(num_layers=1, pos_embed_max_size=12, dtype="bf16", control_type=None, force_zeros_for_pooled_projection=False, qk_norm="rms_norm",
+             dual_attention_layers=(0,)),
         dict(num_layers=1, pos_embed_max_size=9, dtype="f16", control_type=None, extra_conditioning_channels=1),
     ],
     "control_sd35": [dict(num_layers=layers, pos_embed_max_size=None, pos_embed_type=None, use_pos_embed=False, joint_attention_dim=None,
@@ -78,7 +78,7 @@ def spec(name, seed):
 
 
 def write_stability(folder, control_type):
-    """Renames the tensors in a network's folder to those of Stability AI's files and removes config.json."""
+    """Renames the tensors in a network's folder to those of Stability AI's files; their head size of 64 needs no config.json, this one does."""
     path = os.path.join(folder, "diffusion_pytorch_model.safetensors")
     tensors, out = load_file(path), {}
     for name, t in tensors.items():
@@ -90,7 +90,6 @@ def write_stability(folder, control_type):
                 name = name.replace(ours, theirs)
             out[name] = t
     save_file(out | dict(control_type=torch.tensor([float(control_type)])), path, metadata={"format": "pt"})
-    os.remove(os.path.join(folder, "config.json"))
 
 
 def networks(spec, target=None):

@@ -159,7 +159,7 @@ static void test_residency(void) {
         uint64_t seed;
     } models[] = {
         {"rrdbnet", "rrdb_channels=24,rrdb_growth=16,rrdb_blocks=3,dtype=f32", 5},
-        {"srvgg", "srvgg_channels=24,srvgg_convs=6,srvgg_scale=3,dtype=f16", 6},
+        {"srvgg", "srvgg_channels=96,srvgg_convs=7,srvgg_scale=3,dtype=f32", 6},
     };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         struct rig rig;
