@@ -163,7 +163,7 @@ static void control_forward_layer_modulation(struct context *x, const void *weig
                     scope->lane->denoiser->state, scope, ACTIVATION_NONE);
 }
 
-BLOCK(control_kind_embedder, "embedder", "control_embedder", control_embedder_table, linear_weights,
+BLOCK(control_kind_embedder, "embedder", "embedder", control_embedder_table, linear_weights,
       control_forward_embedder, .never_quantised = true);
 BLOCK(control_kind_refiner_before, "refiner_before", "control_noise_refiner.%d.before",
       control_refiner_before_table, linear_weights, control_forward_refiner_before);
