@@ -361,7 +361,7 @@ static const struct dimension control_dimensions[] = {
      OF_TENSOR(1, 0, "control_layers.0.attention.norm_q.weight", "control_layers.0.attention.q_norm.weight")},
     {"layers", 15, 1, CONTROL_LAYERS_MAX, .place = LAYERS, OF_BLOCKS("control_layers.")},
     {"refiners", 2, 0, 40, .place = REFINERS, OF_BLOCKS("control_noise_refiner.")},
-    {"refiner_residuals", 1, 0, 1, .place = REFINER_HINTS,
+    {"refiner_hints", 1, 0, 1, .place = REFINER_HINTS,
      OF_TENSOR(0, 0, "control_noise_refiner.0.after_proj.weight")},
     {"control_channels", 33, 1, 1024, .place = LATENT, .key = "control_in_dim"},
     {.place = REFINER, .key = "add_control_noise_refiner", .words = control_refiner_words, .checked = true},

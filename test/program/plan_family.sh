@@ -67,7 +67,7 @@ network() {
 # Z-Image Union 2.1, lite, 1.0: parameters counted from VideoX-Fun's classes; sizes of the published files
 network zimage_control zimage 6.71
 network zimage_control:layers=3 zimage 2.02
-network zimage_control:layers=6,control_channels=16,refiner_residuals=0 zimage 3.10
+network zimage_control:layers=6,control_channels=16,refiner_hints=0 zimage 3.10
 
 # ---- same plan as for a generated checkpoint ----
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400
