@@ -194,7 +194,7 @@ def denoise(pipe, case, known, texts, pictures, image=0):
                 network = pipe.networks[one["network"]]
                 if not control.runs_at(one, i, n):
                     continue
-                x = latent.to(dtype) if network.pos_embed is not None else model.pos_embed(latent.to(dtype))
+                x = latent.to(dtype) if network.pos_embed is not None else model.pos_embed(latent.to(model.pos_embed.proj.weight.dtype))
                 text = dict(encoder_hidden_states=hidden[None].to(dtype)) if network.context_embedder is not None else {}
                 with runs.exactly(network, t[None]):
                     given = network(hidden_states=x, controlnet_cond=condition, conditioning_scale=one["strength"], timestep=t[None],
