@@ -24,6 +24,7 @@ enum command_bit {
     COMPLETION = 256,
     MANUAL = 512,
     FAMILIES = 1024,
+    UPSCALE = 2048,
 };
 
 enum { OPERANDS_MAX = 64 };
@@ -99,7 +100,7 @@ extern struct flag flags[FLAGS_MAX];
 extern int n_flags;
 void flags_init(void);
 
-#define N_COMMANDS 11
+#define N_COMMANDS 12
 extern const struct command commands[N_COMMANDS];
 
 /* Finds a flag by letter ("-m"), name or synonym; NULL if unknown. */
@@ -219,7 +220,7 @@ struct args {
     struct strings references, rules, redux_images;
     struct controls controls;
     int hires_steps;
-    const char *hires_upscaler, *upscale_model;
+    const char *hires_upscaler;
     struct loras loras;
     const char *lora_dir;
     int64_t max_ram_bytes;

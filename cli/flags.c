@@ -9,7 +9,7 @@
 
 #define RUNS      (GENERATE | PLAN)
 #define MODELS    (GENERATE | DECODE | PLAN | INSPECT | TOKENIZE)
-#define ALL       (MODELS | BENCH | DEVICES | FAMILIES | CONVERT)
+#define ALL       (MODELS | BENCH | DEVICES | FAMILIES | CONVERT | UPSCALE)
 #define AT(field) offsetof(struct args, field)
 
 /* Initialisers of a flag's table row, from the member `value` to `choices`. */
@@ -147,19 +147,19 @@ static const struct flag static_flags[] = {
      "its steps (S*N of them run); default: --steps"},
     {NULL, RUNS, NULL, "--hires-upscaler", INPUT("HOW", hires_upscaler),
      "latent (default), latent-bilinear, lanczos or a FILE"},
-    {NULL, RUNS, NULL, "--upscale-model", INPUT("FILE", upscale_model),
+    {NULL, RUNS | INSPECT | UPSCALE, NULL, "--upscale-model", VALUE("FILE", FLAG_PART, parts),
      "enlarge the result with this network (ESRGAN)"},
     {NULL, RUNS, NULL, "--frames", WHOLE(frames, 1, 100000),
      "video frames; default: --control's, else the model's"},
     {NULL, RUNS | DECODE, NULL, "--fps", WHOLE(fps, 1, 1000), "frames per second; default: the model's"},
 
-    {"Output", RUNS | DECODE | CONVERT, "-o", "--output", TEXT("PATH", output),
+    {"Output", RUNS | DECODE | UPSCALE | CONVERT, "-o", "--output", TEXT("PATH", output),
      "output file, default output.png or output.mp4; images: .png, .jpg, .webp; videos: .mp4, .webm, .gif, "
      "or one image per frame, also a folder; convert: .gguf, .safetensors; %d is the number from 1, %03d "
      "with three digits, %s the seed; several images without %d: name-1.png ...; - is stdout"},
-    {NULL, RUNS | DECODE, NULL, "--quality", WHOLE(quality, 1, 100),
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--quality", WHOLE(quality, 1, 100),
      "quality of JPEG, WebP, MP4, WebM, 1 to 100; default 90"},
-    {NULL, RUNS | DECODE, NULL, "--no-metadata", SWITCH(no_metadata),
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--no-metadata", SWITCH(no_metadata),
      "store no prompt, seed and settings in the output file"},
     {NULL, RUNS, NULL, "--save-latent", TEXT("FILE", save_latent),
      "save the final latents: safetensors, tensor \"latent\""},
@@ -174,7 +174,7 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--no-decode", SWITCH(no_decode), "stop after denoising, write no image"},
     {NULL, RUNS | DECODE, NULL, "--dump", TEXT("DIR", dump),
      "write intermediate tensors as safetensors files"},
-    {NULL, RUNS | DECODE, NULL, "--report", TEXT("FILE", report),
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--report", TEXT("FILE", report),
      "write plan, timings and measured memory as JSON, also if the run fails; - is stdout"},
     {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | FAMILIES | CONVERT, NULL, "--json", SWITCH(json),
      "print JSON instead of text"},
@@ -183,10 +183,10 @@ static const struct flag static_flags[] = {
      "print each model's minimum memory and predicted time for four GPU models and a CPU"},
     {NULL, PLAN, NULL, "--types", SWITCH(types), "compare weight types (quantisation) of the model"},
 
-    {"Memory and device", RUNS | DECODE, NULL, "--max-ram", VALUE("SIZE", FLAG_SIZE, max_ram_bytes),
+    {"Memory and device", RUNS | DECODE | UPSCALE, NULL, "--max-ram", VALUE("SIZE", FLAG_SIZE, max_ram_bytes),
      "RAM limit of the process: 3G, 512M, 123456B, 80%, a bare number is GiB; default: free RAM minus a "
      "reserve"},
-    {NULL, RUNS | DECODE, NULL, "--max-vram", VALUE("SIZE", FLAG_DEVICE_SIZE, max_vram),
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--max-vram", VALUE("SIZE", FLAG_DEVICE_SIZE, max_vram),
      "VRAM limit, CUDA libraries included; default: free VRAM minus 5 %, at least 512 MiB"},
     {NULL, RUNS | DECODE, NULL, "--plan", INPUT("FILE", plan),
      "run exactly this plan, printed by `sluice plan --json` and perhaps edited"},
@@ -194,18 +194,18 @@ static const struct flag static_flags[] = {
      "folder of stored text encoder outputs, reused if there"},
     {NULL, RUNS | DECODE, NULL, "--no-replan", SWITCH(no_replan),
      "no effect: plans never change during a run"},
-    {NULL, RUNS | DECODE, NULL, "--rates", INPUT("FILE", rates),
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--rates", INPUT("FILE", rates),
      "measured rates of this machine, from `sluice bench bus --save` and `bench ops --save`; default: "
      "assumed rates"},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", CHOICE("HOW", vae_tiling, "auto|on|off"),
      "memory of the VAE decoder; on: least VRAM, a little slower; off: keep all buffers; same image; default "
      "auto: the fastest that fits"},
-    {NULL, RUNS | DECODE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
      "read the model past the page cache (O_DIRECT); auto (default): if it is larger than 3/4 of the RAM"},
-    {NULL, RUNS | DECODE | BENCH, NULL, "--device", TEXT("NAME", device),
+    {NULL, RUNS | DECODE | UPSCALE | BENCH, NULL, "--device", TEXT("NAME", device),
      "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a GPU model, as in cuda:4090 "
      "(`sluice devices` lists them); bench block: cuda needs --predict"},
-    {NULL, RUNS | DECODE | BENCH | FAMILIES, NULL, "--precision",
+    {NULL, RUNS | DECODE | BENCH | FAMILIES | UPSCALE, NULL, "--precision",
      CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
      "arithmetic of text encoders and transformer; default: f32 on the CPU; on a GPU f16 for UNets, else "
      "bf16; int8: faster, other pixels"},
@@ -218,7 +218,7 @@ static const struct flag static_flags[] = {
     {NULL, CONVERT, NULL, "--part", TEXT("NAME", part),
      "part to convert: in a checkpoint file the part's flag without dashes (vae), in a diffusers folder the "
      "subfolder (transformer)"},
-    {NULL, RUNS | DECODE | BENCH, "-t", "--threads", WHOLE(threads, 1, SLUICE_THREADS_MAX),
+    {NULL, RUNS | DECODE | UPSCALE | BENCH, "-t", "--threads", WHOLE(threads, 1, SLUICE_THREADS_MAX),
      "CPU threads; default: the physical cores it may use"},
 
     {"Benchmark", PLAN, NULL, "--dims", TEXT("LIST", dimensions),
@@ -236,9 +236,9 @@ static const struct flag static_flags[] = {
      "folder; with -m the model's largest file is read instead"},
 
     {"Messages", ALL, "-q", "--quiet", SWITCH(quiet), "print only warnings and errors"},
-    {NULL, RUNS | DECODE, "-v", "--verbose", SWITCH(verbose),
+    {NULL, RUNS | DECODE | UPSCALE, "-v", "--verbose", SWITCH(verbose),
      "print the plan before, stage times after the run"},
-    {NULL, RUNS | DECODE | BENCH | CONVERT, NULL, "--no-progress", SWITCH(no_progress),
+    {NULL, RUNS | DECODE | UPSCALE | BENCH | CONVERT, NULL, "--no-progress", SWITCH(no_progress),
      "print no progress line"},
 };
 
@@ -247,7 +247,9 @@ const struct command commands[N_COMMANDS] = {
      "sluice generate -m DIR -p \"a red fox in the snow\" --max-ram 3G -o fox.png", NULL},
     {"decode", DECODE, decode_command, "LATENT.safetensors", 1, 1,
      "decode a saved latent into an image or video", "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
-    {"plan", PLAN, plan_command, "[LATENT.safetensors]", 0, 1,
+    {"upscale", UPSCALE, upscale_command, "IMAGE", 1, 1, "enlarge an image with an upscaler such as ESRGAN",
+     "sluice upscale fox.png --upscale-model RealESRGAN_x4plus.safetensors -o large.png", NULL},
+    {"plan", PLAN, plan_command, "[LATENT.safetensors | IMAGE]", 0, 1,
      "show memory, placement and time of a run without running it",
      "sluice plan --family qwen_image --device cuda:4090 --max-ram 16G", NULL},
     {"inspect", INSPECT, inspect_command, "[PATH]", 0, 1, "show what model or LoRA files contain",

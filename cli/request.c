@@ -22,12 +22,18 @@ static int refuse(const struct args *args, const char *flag, const char *why, co
                 args->typed[flag_find(flag) - flags], expected);
 }
 
+bool request_upscales(const struct args *args) {
+    bool only = args->n_operands && !args->model.model && !args->model.family && args->model.n_parts == 1;
+    return args->command->bit == UPSCALE ||
+           (args->command->bit == PLAN && only && args_has_flag(args, "--upscale-model"));
+}
+
 int request_check(const struct args *args, struct sluice_error *e) {
     static const char *const slg[] = {"--slg-scale", "--slg-start", "--slg-end"};
     static const char *const preview[] = {"--preview-every", "--preview-path"};
     static const char *const hires[] = {"--hires-strength", "--hires-steps", "--hires-upscaler"};
     const struct sluice_model_options *m = &args->model;
-    bool decodes = args->operands[0] != NULL;
+    bool upscales = request_upscales(args), decodes = args->operands[0] && !upscales;
     /* --max-ram above this machine's memory is refused, except in plans for other machines: `plan` with
      * --family or with a card's name ("cuda:4060", longer than any "cuda:N"). */
     const char *device = args->device ? args->device : "";
@@ -38,10 +44,13 @@ int request_check(const struct args *args, struct sluice_error *e) {
     }
     /* Checks that the flags name a model or its parts, or for `decode` a decoder. The library checks all
      * other inputs of a run. */
-    if (!m->model && !m->family && !args_has_flag(args, "--vae") && !args_has_flag(args, "--taesd") &&
-        (decodes || (!m->n_parts && !m->tokenizer)))
+    if (!upscales && !m->model && !m->family && !args_has_flag(args, "--vae") &&
+        !args_has_flag(args, "--taesd") && (decodes || (!m->n_parts && !m->tokenizer)))
         return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice %s" EXPECTED "%s", args->command->name,
                     decodes ? "-m PATH, --vae PATH or --taesd PATH" : "-m PATH, or a flag for every part");
+    if (upscales && !m->n_parts)
+        return fail(e, SLUICE_USAGE,
+                    "no upscaler is given" WHERE "sluice upscale" EXPECTED "--upscale-model FILE");
     if (args->dimensions && !m->family)
         return refuse(args, "--dims", "only a model without files can have other sizes",
                       "--family NAME, or no --dims", e);
@@ -306,7 +315,6 @@ static void fill_enlargement(struct sluice_request *request, const struct args *
     if (args->hires_upscaler) request->hires_upscaler = "model"; /* a file, unless it is one of the words */
     for (int i = 0; i < 3 && args->hires_upscaler; i++)
         if (!strcmp(args->hires_upscaler, how[i])) request->hires_upscaler = how[i];
-    request->upscale = args->upscale_model != NULL;
 }
 
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
@@ -329,6 +337,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->negative_prompt = args->negative_prompt.text;
     request->seed = seed;
     request->no_decode = args->no_decode;
+    request->upscale = args_has_flag(args, "--upscale-model");
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
     request->converted =

@@ -5,6 +5,8 @@
 
 #include "cli/args.h"
 
+/* True if the command only enlarges an image: `upscale`, or `plan` of an image and an upscaler alone. */
+bool request_upscales(const struct args *args);
 /* Refuses combinations of flags that no model supports: USAGE. */
 int request_check(const struct args *args, struct sluice_error *e);
 /* The seed of --seed, or a random one for -1. */

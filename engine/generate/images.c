@@ -1,6 +1,7 @@
 #include "engine/generate/images.h"
 
 #include "engine/generate/dump.h"
+#include "engine/generate/second_pass.h"
 #include "engine/generate/upscale.h"
 #include "engine/job/controls.h"
 #include "engine/job/layout.h"
@@ -21,7 +22,7 @@ static void hash_pixels(struct sha256_ctx *sha, struct tensor rgb, struct tensor
 }
 
 void images_emit(struct running *r, int image, int frame, struct tensor rgb, struct tensor alpha) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     struct report *report = r->report;
     struct sha256_ctx sha;
     char sha256[SHA256_HEX];
@@ -65,7 +66,7 @@ void images_emit(struct running *r, int image, int frame, struct tensor rgb, str
 
 static enum status emit_frame(struct running *r, int image, int frame, struct tensor picture,
                               struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     struct context x = {.device = job->device, .error = e};
     struct tensor rgb = job->layout.rgb, packed = rgb;
     double stalled = 0;
@@ -84,13 +85,15 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
     packed.row_bytes = 3;
     if (job->upscale.to.width)
         upscale_store(job, image, frame);
+    else if (job->second_pass)
+        second_pass_enlarge(r, image, packed);
     else
         images_emit(r, image, frame, packed, job->layout.alpha);
-    return OK;
+    return e->code;
 }
 
 enum status images_decoded(struct running *r, int stage, int evaluation, struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     const struct frame_chunk *chunk = &job->latents.chunks[evaluation % job->latents.n_chunks];
     struct tensor frames = tensor_slice(job->layout.picture, 0, chunk->n_frames);
     if (check_finite(frames, "the decoded image", job->layout.stages[stage].name, -1, e) != OK)

@@ -276,7 +276,8 @@ char *controls_text(const struct job *job, char out[CONTROLS_TEXT_BYTES]) {
                                control->strength);
         if (mode) at += (size_t)snprintf(out + at, CONTROLS_TEXT_BYTES - at, ", Union type: %s", mode);
         at += (size_t)snprintf(out + at, CONTROLS_TEXT_BYTES - at,
-                               ", Guidance Start: %.9g, Guidance End: %.9g", control->start, control->end);
+                               ", Guidance Start: %.9g, Guidance End: %.9g%s", control->start, control->end,
+                               job->request.guess_mode ? ", Control Mode: ControlNet is more important" : "");
     }
     return at ? out : NULL;
 }

@@ -30,7 +30,7 @@ class Recording:
 
         def encode_and_record(picture):
             out = self.encode(picture)
-            if getattr(out.latent_dist, "of_control_image", False):
+            if getattr(out.latent_dist, "of_control_image", False):  # control.posterior_mean
                 return out
             self.moments.append(without_frame(out.latent_dist.parameters)[0].clone())
             sample, mode = out.latent_dist.sample, out.latent_dist.mode
@@ -79,8 +79,6 @@ def _start(image, case):
 def _of_images(images, case, references):
     """Collects the tensors that all images of a case have."""
     names = (["init"] if case["init"] else []) + ([f"reference_{i:03}" for i in range(len(case["references"]))] or ["masked"])
-    if case.get("controls"):  # control images, not recorded; their posterior is not sampled (control.py)
-        names = []
     for i, name in zip(range(len(images[0].encoded)), names):
         references[f"moments.{name}"] = images[0].moments[i]
         references[f"encoded.{name}"] = torch.cat([image.encoded[i] for image in images])
@@ -116,7 +114,7 @@ def run_case(pipe, case, pictures, call, scaled):
     references["timesteps"] = runner.scheduler.timesteps[first_step:].clone()
     assert references["sigmas"].dtype == references["timesteps"].dtype == torch.float32
     case["steps_run"] = len(references["timesteps"])
-    _check_noise(case, references, images[0].samples and not case.get("controls"))
+    _check_noise(case, references, images[0].samples)
     return references, images
 
 

@@ -99,6 +99,38 @@ const struct gate gate_flux_redux = {
     .threads = 1,
     .always = true,
     .in_bf16 = true};
+/* The denoiser reads the control image. Networks: several images of one network, two networks, windows, lanes
+ * that add another lane's residuals, in groups. */
+static const struct sluice_control denoisers_image[] = {CONTROL(-1, &wide_picture, 1, -1, 0, 1)};
+static const struct sluice_control flux_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
+                                                      CONTROL(1, &tall_picture, 1, -1, 0.5, 1)};
+static const struct sluice_control flux_kinds[] = {CONTROL(0, &wide_picture, 0.8, 3, 0, 1),
+                                                   CONTROL(1, &tall_picture, 1, -1, 0, 0.5),
+                                                   CONTROL(0, &end_picture, 1, 1, 0, 1)};
+const struct gate gate_flux_canny = {
+    .request =
+        REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1, .guidance = 30, CONTROLLED(denoisers_image, 1)),
+    .other = REQUEST(SCHNELL(1), .guidance = 10, CONTROLLED(denoisers_image, 1)),
+    .threads = 1,
+    .always = true};
+const struct gate gate_control_flux = {
+    .request = REQUEST(DRAWN, CONTROLLED(flux_networks, 2)),
+    .other = REQUEST(SCHNELL(1), .guidance = 3.5, .mask = &mask, CONTROLLED(flux_networks, 1)),
+    .threads = 2,
+    .always = true,
+    .in_bf16 = true,
+    .cuda = CUDA_BUDGETS_AND_PLANS,
+    .small = true};
+const struct gate gate_control_flux_union = {
+    .request = REQUEST(SCHNELL(2), .guidance = 3.5, CONTROLLED(flux_kinds, 3)),
+    .other = REQUEST(DRAWN, CONTROLLED(flux_kinds, 1)),
+    .threads = 1,
+    .always = true};
+const struct gate gate_control_flux_xlabs = {
+    .request = REQUEST(DRAWN, CONTROLLED(flux_networks, 1)),
+    .other = REQUEST(SCHNELL(1), .guidance = 3.5, CONTROLLED(flux_networks, 1)),
+    .threads = 1,
+    .always = true};
 /* Flux.2 refuses references with a side below 64 pixels. */
 static const struct sluice_picture reference_wide = PICTURE(99, 64, 0, "wide reference"),
                                    reference_tall = PICTURE(64, 80, 999, "tall reference");
@@ -194,6 +226,13 @@ const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_sc
                               .always = true,
                               .in_bf16 = true,
                               .cuda = CUDA_BUDGETS_AND_PLANS};
+/* A second pass over the decoded images; `other` enlarges the latents. */
+#define SECOND_PASS(upscaler) .hires_scale = 1.5, .hires_strength = 0.6, .hires_upscaler = upscaler
+const struct gate gate_hires = {
+    .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5, SECOND_PASS("lanczos")),
+    .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 2.5, SECOND_PASS("latent")),
+    .threads = 2,
+    .always = true};
 const struct gate gate_sd2 = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
                               .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1),
                               .threads = 1};
