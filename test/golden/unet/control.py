@@ -7,11 +7,13 @@ blue, green, red, and one with global_pool_conditions; of control_sdxl the publi
 transformers without layers) and small (no transformers); of control_union one for several kinds of images.
 """
 
+import json
 import os
 from dataclasses import dataclass, field
 
 import diffusers
 from diffusers import ControlNetModel, ControlNetUnionModel
+from safetensors.torch import load_file
 
 import control
 import files
@@ -148,6 +150,20 @@ def call_of(networks, kind):
         return runner, arguments | size | dict(image=pictures["init"], control_image=picture, strength=case["strength"])
 
     return call
+
+
+def influence(target):
+    """Writes influence.txt for the first network, which case 0 uses. Returns False if a tensor has no effect."""
+    with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
+        expect = json.load(f)
+    form, case = FORMS[expect["fixture"]], expect["cases"][0]
+    pipe = reference_tensors.load(os.path.join(os.path.dirname(target), form["share"], "model"))
+    networks = control.load_networks(target, kinds_of(form))
+    known = inputs.of_case(load_file(os.path.join(target, "reference.safetensors")), 0)
+    pictures = {name.removeprefix("picture."): t.numpy() for name, t in known.items() if name.startswith("picture.")}
+    call = call_of(networks, form["pipelines"])
+    return control.influence(target, [{name: [weight] for name, weight in networks[0].named_parameters()}],
+                             lambda: reference_tensors.run_case(pipe, dict(case), pictures, call)["latent"], known["latent"], [[]])
 
 
 def make_fixture(spec, out):
