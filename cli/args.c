@@ -2,6 +2,7 @@
  * args.h. cli/request.c checks combinations of flags. */
 #include "cli/args.h"
 
+#include "cli/controls.h"
 #include "cli/fail.h"
 #include "cli/messages.h"
 #include "cli/outfile.h"
@@ -41,7 +42,7 @@ static int value_whole(const struct flag *flag, const char *text, int *out, stru
     return SLUICE_OK;
 }
 
-static int value_real(const struct flag *flag, const char *text, double *out, struct sluice_error *e) {
+int value_real(const struct flag *flag, const char *text, double *out, struct sluice_error *e) {
     char expected[96], *end;
     double value = strtod(text, &end);
     snprintf(expected, sizeof expected, "a number from %g to %g", flag->least, flag->most);
@@ -421,6 +422,12 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         args->model.parts = args->parts;
         args->parts[args->model.n_parts].flag = flag->name;
         return store_string(flag, text, &args->parts[args->model.n_parts++].path, e);
+    case FLAG_CONTROL_NET:
+    case FLAG_CONTROL_INPUT:
+    case FLAG_CONTROL_STRING:
+    case FLAG_CONTROL_REAL:
+    case FLAG_CONTROL_SWITCH:
+        return controls_store(args, flag, text, e);
     }
     return fail(e, SLUICE_INTERNAL, "a flag of unknown kind");
 }
@@ -450,7 +457,7 @@ static int read_flag(struct args *args, int argc, char **argv, int *i, struct sl
     const char *value = word[length] ? word + length + (word[length] == '=') : NULL;
     const struct flag *flag = flag_find(name);
     if (!flag || !(flag->commands & args->command->bit)) return unknown_flag(args, name, e);
-    if (flag->kind == FLAG_SWITCH)
+    if (flag->kind == FLAG_SWITCH || flag->kind == FLAG_CONTROL_SWITCH)
         return value ? fail_value(e, flag->name, value, "no value: this flag is a switch")
                      : take(args, flag, NULL, e);
     if (value) return take(args, flag, value, e);
@@ -545,6 +552,7 @@ bool args_has_flag(const struct args *args, const char *name) {
 const char *args_value(const struct args *args, const struct flag *flag, int i) {
     const struct strings *several = (const void *)((const char *)args + flag->offset);
     const struct loras *loras = (const void *)several;
+    if (flag->kind >= FLAG_CONTROL_NET) return controls_value(args, flag, i);
     if (flag->kind == FLAG_LORAS) return i < loras->n ? loras->at[i].path : NULL;
     if (flag_repeats(flag)) return i < several->n ? several->at[i] : NULL;
     return i == 0 ? args->typed[flag - flags] : NULL;

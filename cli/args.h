@@ -24,6 +24,7 @@ enum command_bit {
     COMPLETION = 256,
     MANUAL = 512,
     FAMILIES = 1024,
+    UPSCALE = 2048,
 };
 
 enum { OPERANDS_MAX = 64 };
@@ -47,6 +48,12 @@ enum flag_kind {
     FLAG_SAMPLER,     /* name of a sampler, const char *; a schedule in the name goes to sampler_schedule */
     FLAG_SCHEDULER,   /* name of a noise schedule, stored as const char * */
     FLAG_PART,        /* path of a model part, appended to struct args' parts */
+    /* Control images, see controls.h; offset: of the value in struct control_args. */
+    FLAG_CONTROL_NET,    /* path of a control network, a part of the model */
+    FLAG_CONTROL_INPUT,  /* path of an image, stored as const char * */
+    FLAG_CONTROL_STRING, /* text, stored as const char * */
+    FLAG_CONTROL_REAL,   /* number in [least, most], stored as double */
+    FLAG_CONTROL_SWITCH, /* switch, stored as bool */
 };
 
 struct flag {
@@ -63,13 +70,15 @@ struct flag {
 };
 
 static inline bool flag_repeats(const struct flag *flag) {
-    return flag->kind == FLAG_STRINGS || flag->kind == FLAG_INPUTS || flag->kind == FLAG_LORAS;
+    return flag->kind == FLAG_STRINGS || flag->kind == FLAG_INPUTS || flag->kind == FLAG_LORAS ||
+           flag->kind >= FLAG_CONTROL_NET;
 }
 
 /* True if the value names a file or folder that is read; of a prompt, if it is @FILE. */
 static inline bool flag_reads(const struct flag *flag) {
     return flag->kind == FLAG_INPUT || flag->kind == FLAG_INPUTS || flag->kind == FLAG_LORAS ||
-           flag->kind == FLAG_PROMPT || flag->kind == FLAG_PART;
+           flag->kind == FLAG_PROMPT || flag->kind == FLAG_PART || flag->kind == FLAG_CONTROL_NET ||
+           flag->kind == FLAG_CONTROL_INPUT;
 }
 
 struct args;
@@ -86,12 +95,12 @@ struct command {
 };
 
 /* All flags in the order of --help; filled by flags_init, which main calls first. */
-enum { FLAGS_MAX = 112, COMPONENT_FILES_MAX = 16 };
+enum { FLAGS_MAX = 144, COMPONENT_FILES_MAX = 24 };
 extern struct flag flags[FLAGS_MAX];
 extern int n_flags;
 void flags_init(void);
 
-#define N_COMMANDS 11
+#define N_COMMANDS 12
 extern const struct command commands[N_COMMANDS];
 
 /* Finds a flag by letter ("-m"), name or synonym; NULL if unknown. */
@@ -169,6 +178,21 @@ struct loras {
     int n;
 };
 
+/* A control image and its settings. */
+struct control_args {
+    int network; /* number of the network, from 0; -1: none is given, the model itself reads the image */
+    const char *image, *mask, *inpaint, *mode;
+    double strength, start, end;
+    bool canny;
+    const char *typed[FLAGS_MAX]; /* the value of flags[i] for this control; NULL: absent */
+};
+
+struct controls {
+    struct control_args at[SLUICE_CONTROLS_MAX];
+    int n, n_networks;
+    bool begins; /* true: the next flag of a control starts a new one */
+};
+
 struct args {
     const struct command *command;
     bool is_set[FLAGS_MAX];       /* true if the command line has flags[i] */
@@ -177,11 +201,12 @@ struct args {
     int n_operands;
 
     struct sluice_model_options model; /* model.parts points at the array `parts` of this struct */
-    struct sluice_part parts[COMPONENT_FILES_MAX];
+    struct sluice_part parts[COMPONENT_FILES_MAX + SLUICE_CONTROLS_MAX];
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads, quality, clip_skip, preview_every;
     struct scales cfg_scale;
-    double guidance, cfg_norm, cfg_until, flow_shift, strength, slg_scale, slg_start, slg_end;
+    double redux_strength, hires, hires_strength, guidance, cfg_norm, cfg_until, flow_shift, strength,
+        slg_scale, slg_start, slg_end;
     struct layers slg_layers;
     struct seed seed;
     const char *sampler_schedule; /* noise schedule in a sampler name, Karras in "DPM++ 2M Karras"; or NULL */
@@ -192,13 +217,16 @@ struct args {
     int rank;
     const char *dimensions, *save, *folder, *predict;
     const char *part;
-    struct strings references, rules;
+    struct strings references, rules, redux_images;
+    struct controls controls;
+    int hires_steps;
+    const char *hires_upscaler;
     struct loras loras;
     const char *lora_dir;
     int64_t max_ram_bytes;
     struct device_size max_vram;
-    bool lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans, quiet, verbose,
-        no_progress, help, help_all;
+    bool guess_mode, lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans, quiet,
+        verbose, no_progress, help, help_all;
 };
 
 /* Parses argv as flags and operands of the command, and reads the prompts. Text of prompt files loses a byte
@@ -213,6 +241,8 @@ bool args_has_flag(const struct args *args, const char *name);
 /* Value i of a flag as typed, counted from 0 (--lora: the path); NULL after the last. */
 const char *args_value(const struct args *args, const struct flag *flag, int i);
 
+/* Parses a number in the range of the flag. Fails with USAGE. */
+int value_real(const struct flag *flag, const char *text, double *out, struct sluice_error *e);
 /* FILE of a prompt "@FILE" ("-": stdin); NULL for text. Text that begins with @ is typed as "@@...". */
 const char *prompt_file(const char *typed);
 /* Error for a size that is above this machine's memory. */

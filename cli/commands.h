@@ -8,6 +8,7 @@
 
 /* Each writes the result of its command to stdout, and returns SLUICE_OK or a code with *e filled. */
 int generate_command(const struct args *args, struct sluice_error *e);
+int upscale_command(const struct args *args, struct sluice_error *e);
 int decode_command(const struct args *args, struct sluice_error *e);
 int plan_command(const struct args *args, struct sluice_error *e);
 int inspect_command(const struct args *args, struct sluice_error *e);

@@ -9,7 +9,7 @@
 
 #define RUNS      (GENERATE | PLAN)
 #define MODELS    (GENERATE | DECODE | PLAN | INSPECT | TOKENIZE)
-#define ALL       (MODELS | BENCH | DEVICES | FAMILIES | CONVERT)
+#define ALL       (MODELS | BENCH | DEVICES | FAMILIES | CONVERT | UPSCALE)
 #define AT(field) offsetof(struct args, field)
 
 /* Initialisers of a flag's table row, from the member `value` to `choices`. */
@@ -20,7 +20,9 @@
 #define INPUT(value, field)                    VALUE(value, FLAG_INPUT, field)
 #define WHOLE(field, least, most)              RANGE("N", FLAG_WHOLE, field, least, most)
 #define REAL(value, field, least, most)        RANGE(value, FLAG_REAL, field, least, most)
-#define CHOICE(value, field, choices)          value, FLAG_CHOICE, AT(field), 0, 0, choices
+#define CONTROL(value, kind, field, least, most)                                                             \
+    value, kind, offsetof(struct control_args, field), least, most, NULL
+#define CHOICE(value, field, choices) value, FLAG_CHOICE, AT(field), 0, 0, choices
 
 struct flag flags[FLAGS_MAX];
 int n_flags;
@@ -33,11 +35,10 @@ static const struct flag static_flags[] = {
      "plan a published model without its files: in bf16 or --type, with the longest prompt; `sluice "
      "families` lists the names"},
     {NULL, MODELS, NULL, "--tokenizer", INPUT("PATH", model.tokenizer),
-     "tokenizer.json, GGUF file or folder of the tokenizer; default: searched in -m and next to the text "
-     "encoder"},
+     "tokenizer.json, GGUF file or folder; default: searched"},
     {NULL, MODELS, NULL, "--edit", CHOICE("HOW", model.edit, "plain|plus|2511|longcat"),
-     "editing pipeline of files without model_index.json; Qwen-Image-Edit: plain (first release, one image), "
-     "plus (2509 and later, up to three images; the default) or 2511; longcat: LongCat-Image-Edit"},
+     "editing pipeline of files without model_index.json; Qwen-Image-Edit: plain (first release), plus (2509 "
+     "and later; the default) or 2511; longcat: LongCat-Image-Edit"},
     {NULL, RUNS | CONVERT, NULL, "--lora",
      RANGE("FILE[:S]", FLAG_LORAS, loras, -SLUICE_SCALE_MAX, SLUICE_SCALE_MAX),
      "LoRA file and strength (default 1); up to 16 times. convert: merge it into the weights"},
@@ -52,10 +53,9 @@ static const struct flag static_flags[] = {
      "what the image should not contain; needs --cfg-scale above 1; @ as with -p; default: empty or the "
      "model authors' default, which -n \"\" turns off"},
     {NULL, RUNS, NULL, "--prompt-weights", CHOICE("HOW", prompt_weights, "on|off"),
-     "prompt weighting as in AUTOMATIC1111: (word), [word], (word:1.3) and BREAK; off: plain text; default: "
-     "on for UNets (SD 1, SD 2, SDXL)"},
+     "(word), [word], (word:1.3) and BREAK as in AUTOMATIC1111; off: plain text; default: on for UNets"},
     {NULL, RUNS, NULL, "--clip-skip", WHOLE(clip_skip, 1, 100),
-     "CLIP layer to read, counted from the end: 1 the last, 2 the one before; default: the model's"},
+     "CLIP layer, from the end (1: last); default: model's"},
     {NULL, RUNS, "-W", "--width", WHOLE(width, 1, SLUICE_SIDE_MAX),
      "width in pixels; default: the size of -i, else of -r (edit models), else the model's"},
     {NULL, RUNS, "-H", "--height", WHOLE(height, 1, SLUICE_SIDE_MAX),
@@ -93,98 +93,122 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--scheduler", "NAME", FLAG_SCHEDULER, AT(scheduler), 0, 0,
      "leading|trailing|linspace|discrete|karras|exponential|ays|sgm_uniform|simple|smoothstep|kl_optimal|lcm|"
      "bong_tangent|beta|normal|align_your_steps",
-     "noise schedule (sigmas): leading, trailing and linspace are the timestep spacings of diffusers; "
-     "discrete, karras, exponential, ays, sgm_uniform, simple, smoothstep, kl_optimal, lcm, bong_tangent and "
-     "beta are as in stable-diffusion.cpp; default: the model's"},
+     "noise schedule: leading, trailing and linspace as in diffusers; discrete, karras, exponential, ays, "
+     "sgm_uniform, simple, smoothstep, kl_optimal, lcm, bong_tangent and beta as in stable-diffusion.cpp; "
+     "default: the model's"},
     {NULL, RUNS, NULL, "--prediction", CHOICE("WHAT", prediction, "eps|v|flow"),
      "prediction type of the model: eps (noise), v (velocity) or flow; default: from the model's files"},
     {NULL, RUNS, NULL, "--flow-shift", REAL("S", flow_shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX),
-     "timestep shift of flow models, S*u/(1+(S-1)*u); default: the model's"},
+     "timestep shift of flow models; default: the model's"},
     {NULL, RUNS, NULL, "--init-latent", INPUT("FILE", init_latent),
-     "start from this noise instead of the seed's: safetensors, tensor \"latent\""},
+     "start noise: safetensors file with tensor \"latent\""},
     {NULL, RUNS, "-i", "--init-img", INPUT("FILE", init_image),
-     "input image of img2img, inpainting or image-to-video; PNG, JPEG or WebP; sets the default size, of a "
-     "video the aspect ratio"},
+     "input image of img2img, inpainting or image-to-video; PNG, JPEG or WebP; sets the default size"},
     {NULL, RUNS, NULL, "--end-img", INPUT("FILE", end_image),
-     "last frame of a video, for models that take one; needs -i, the first"},
+     "last frame of a video; needs -i, the first frame"},
     {NULL, RUNS, NULL, "--fit", CHOICE("HOW", fit, "crop|pad|stretch"),
-     "fit -i, --end-img, --control and --mask to the output size: crop, pad with edge pixels, or stretch; "
-     "default crop"},
+     "fit -i, --end-img, --control and --mask to the output size; pad: with edge pixels; default crop"},
     {NULL, RUNS, NULL, "--strength", REAL("S", strength, 0, 1),
-     "denoising strength of img2img, 0 to 1: how much of the input image is replaced; runs the last steps*S "
-     "steps; 1 ignores the image; default: 1 with --mask, else the model's"},
+     "denoising strength of img2img, 0 to 1: runs the last steps*S steps; 1 ignores the image; default: 1 "
+     "with --mask, else the model's"},
     {NULL, RUNS, "-r", "--ref-image", VALUE("FILE", FLAG_INPUTS, references),
-     "reference image of any size, or image to edit, up to eight times (as many as the model takes)"},
-    {NULL, RUNS, NULL, "--mask", INPUT("FILE", mask),
-     "inpainting mask for -i or --control: white is repainted, black is kept"},
+     "reference image or image to edit; up to eight times"},
+    {NULL, RUNS, NULL, "--mask", INPUT("FILE", mask), "mask for -i or --control: white is repainted"},
     {NULL, RUNS, NULL, "--control", INPUT("DIR", control),
-     "control video (VACE): a folder of numbered images, one per frame"},
+     "control video of VACE: folder of numbered frames"},
+    {NULL, RUNS, NULL, "--control-image", CONTROL("FILE", FLAG_CONTROL_INPUT, image, 0, 0),
+     "control image, stretched, of the --control-net before it or of Flux Canny or Depth; see the flags "
+     "below"},
+    {NULL, RUNS, NULL, "--control-strength", CONTROL("S", FLAG_CONTROL_REAL, strength, 0, SLUICE_SCALE_MAX),
+     "factor of the network's residuals; default 1"},
+    {NULL, RUNS, NULL, "--control-start", CONTROL("F", FLAG_CONTROL_REAL, start, 0, 1),
+     "use the network from step F*steps on; default 0"},
+    {NULL, RUNS, NULL, "--control-end", CONTROL("F", FLAG_CONTROL_REAL, end, 0.001, 1),
+     "use the network until step F*steps; default 1"},
+    {NULL, RUNS, NULL, "--control-mode", CONTROL("N", FLAG_CONTROL_STRING, mode, 0, 0),
+     "kind of the image, for union networks; also a name"},
+    {NULL, RUNS, NULL, "--control-mask", CONTROL("FILE", FLAG_CONTROL_INPUT, mask, 0, 0),
+     "mask of an inpainting network; default: --mask"},
+    {NULL, RUNS, NULL, "--control-inpaint", CONTROL("FILE", FLAG_CONTROL_INPUT, inpaint, 0, 0),
+     "its image to inpaint; default: -i"},
+    {NULL, RUNS, NULL, "--canny", CONTROL(NULL, FLAG_CONTROL_SWITCH, canny, 0, 0),
+     "replace the control image by its edges"},
+    {NULL, RUNS, NULL, "--guess-mode", SWITCH(guess_mode),
+     "control image above prompt (networks of SD 1, 2, XL)"},
+    {NULL, RUNS, NULL, "--redux-image", VALUE("FILE", FLAG_INPUTS, redux_images),
+     "image that joins the prompt (Flux Redux); repeatable"},
+    {NULL, RUNS, NULL, "--redux-strength", REAL("S", redux_strength, 0, SLUICE_SCALE_MAX),
+     "factor of prompt and image embeddings; default 1"},
+    {NULL, RUNS, NULL, "--hires", REAL("SCALE", hires, 1, 8),
+     "second pass at SCALE times the size; default: none"},
+    {NULL, RUNS, NULL, "--hires-strength", REAL("S", hires_strength, 0, 1),
+     "denoising strength of that pass; default 0.5"},
+    {NULL, RUNS, NULL, "--hires-steps", WHOLE(hires_steps, 1, SLUICE_STEPS_MAX),
+     "its steps (S*N of them run); default: --steps"},
+    {NULL, RUNS, NULL, "--hires-upscaler", INPUT("HOW", hires_upscaler),
+     "latent (default), latent-bilinear, lanczos or a FILE"},
+    {NULL, RUNS | INSPECT | UPSCALE, NULL, "--upscale-model", VALUE("FILE", FLAG_PART, parts),
+     "enlarge the result with this network (ESRGAN)"},
     {NULL, RUNS, NULL, "--frames", WHOLE(frames, 1, 100000),
-     "number of video frames; default: the control video's, else the model's"},
-    {NULL, RUNS | DECODE, NULL, "--fps", WHOLE(fps, 1, 1000),
-     "frames per second of the written video; default: the model's"},
+     "video frames; default: --control's, else the model's"},
+    {NULL, RUNS | DECODE, NULL, "--fps", WHOLE(fps, 1, 1000), "frames per second; default: the model's"},
 
-    {"Output", RUNS | DECODE | CONVERT, "-o", "--output", TEXT("PATH", output),
-     "output file, default output.png, for videos output.mp4; images: .png, .jpg, .webp; videos: .mp4, "
-     ".webm, .gif, or one image per frame, also a folder; convert: .gguf, .safetensors; %d is the number of "
-     "the image or frame from 1, %03d with three digits, %s the seed; several images without %d: name-1.png "
-     "...; - is stdout"},
-    {NULL, RUNS | DECODE, NULL, "--quality", WHOLE(quality, 1, 100),
-     "quality of JPEG, WebP, MP4 and WebM, 1 to 100; default 90"},
-    {NULL, RUNS | DECODE, NULL, "--no-metadata", SWITCH(no_metadata),
+    {"Output", RUNS | DECODE | UPSCALE | CONVERT, "-o", "--output", TEXT("PATH", output),
+     "output file, default output.png or output.mp4; images: .png, .jpg, .webp; videos: .mp4, .webm, .gif, "
+     "or one image per frame, also a folder; convert: .gguf, .safetensors; %d is the number from 1, %03d "
+     "with three digits, %s the seed; several images without %d: name-1.png ...; - is stdout"},
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--quality", WHOLE(quality, 1, 100),
+     "quality of JPEG, WebP, MP4, WebM, 1 to 100; default 90"},
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--no-metadata", SWITCH(no_metadata),
      "store no prompt, seed and settings in the output file"},
     {NULL, RUNS, NULL, "--save-latent", TEXT("FILE", save_latent),
      "save the final latents: safetensors, tensor \"latent\""},
     {NULL, RUNS, NULL, "--preview", CHOICE("HOW", preview, "latent|taesd|vae|proj|tae"),
-     "preview image after each step; latent (proj): rough colours, small, free; taesd (tae): decoded by "
-     "--taesd; vae: decoded in full, slow; of a video the first frame; the output stays the same"},
+     "preview image after each step; latent (proj): rough colours, free; taesd (tae): decoded by --taesd; "
+     "vae: decoded in full, slow; of a video the first frame"},
     {NULL, RUNS, NULL, "--preview-every", WHOLE(preview_every, 1, SLUICE_STEPS_MAX),
      "preview every N steps; default 1"},
     {NULL, RUNS, NULL, "--preview-path", TEXT("FILE", preview_path),
-     "preview file, overwritten each time: .png or .jpg, %d and %s as with -o; default: the terminal if it "
-     "shows images (kitty, Ghostty, iTerm2, WezTerm), else preview.png"},
+     "preview file, .png or .jpg, %d and %s as with -o; default: the terminal if it shows images, else "
+     "preview.png"},
     {NULL, RUNS, NULL, "--no-decode", SWITCH(no_decode), "stop after denoising, write no image"},
     {NULL, RUNS | DECODE, NULL, "--dump", TEXT("DIR", dump),
-     "write intermediate tensors as safetensors files, to compare with a reference"},
-    {NULL, RUNS | DECODE, NULL, "--report", TEXT("FILE", report),
+     "write intermediate tensors as safetensors files"},
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--report", TEXT("FILE", report),
      "write plan, timings and measured memory as JSON, also if the run fails; - is stdout"},
     {NULL, PLAN | INSPECT | TOKENIZE | BENCH | DEVICES | FAMILIES | CONVERT, NULL, "--json", SWITCH(json),
      "print JSON instead of text"},
     {NULL, INSPECT, NULL, "--tensors", SWITCH(tensors), "list name, type and shape of every tensor"},
     {NULL, FAMILIES, NULL, "--plans", SWITCH(plans),
      "print each model's minimum memory and predicted time for four GPU models and a CPU"},
-    {NULL, PLAN, NULL, "--types", SWITCH(types),
-     "compare weight types (quantisation): converted while reading, and by `sluice convert` beforehand"},
+    {NULL, PLAN, NULL, "--types", SWITCH(types), "compare weight types (quantisation) of the model"},
 
-    {"Memory and device", RUNS | DECODE, NULL, "--max-ram", VALUE("SIZE", FLAG_SIZE, max_ram_bytes),
-     "RAM limit of the process: 3G, 2.5G, 512M, 123456B, 80%, a bare number is GiB; default: free RAM minus "
-     "a reserve"},
-    {NULL, RUNS | DECODE, NULL, "--max-vram", VALUE("SIZE", FLAG_DEVICE_SIZE, max_vram),
-     "VRAM limit, CUDA libraries included; default: free VRAM minus a reserve of 5 %, at least 512 MiB; no "
-     "effect on the "
-     "CPU"},
+    {"Memory and device", RUNS | DECODE | UPSCALE, NULL, "--max-ram", VALUE("SIZE", FLAG_SIZE, max_ram_bytes),
+     "RAM limit of the process: 3G, 512M, 123456B, 80%, a bare number is GiB; default: free RAM minus a "
+     "reserve"},
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--max-vram", VALUE("SIZE", FLAG_DEVICE_SIZE, max_vram),
+     "VRAM limit, CUDA libraries included; default: free VRAM minus 5 %, at least 512 MiB"},
     {NULL, RUNS | DECODE, NULL, "--plan", INPUT("FILE", plan),
      "run exactly this plan, printed by `sluice plan --json` and perhaps edited"},
     {NULL, RUNS, NULL, "--prompt-cache", TEXT("DIR", prompt_cache),
-     "folder of text encoder outputs: prompts that are stored there skip the text encoder"},
+     "folder of stored text encoder outputs, reused if there"},
     {NULL, RUNS | DECODE, NULL, "--no-replan", SWITCH(no_replan),
-     "accepted, has no effect: plans never change during a run"},
-    {NULL, RUNS | DECODE, NULL, "--rates", INPUT("FILE", rates),
+     "no effect: plans never change during a run"},
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--rates", INPUT("FILE", rates),
      "measured rates of this machine, from `sluice bench bus --save` and `bench ops --save`; default: "
      "assumed rates"},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", CHOICE("HOW", vae_tiling, "auto|on|off"),
-     "memory use of the VAE decoder; on: least VRAM (buffers in RAM), a little slower; off: keep all "
-     "buffers; same image; default auto: the fastest that fits"},
-    {NULL, RUNS | DECODE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
-     "read the model with O_DIRECT, past the page cache; auto: if it is larger than 3/4 of the RAM; default "
-     "auto"},
-    {NULL, RUNS | DECODE | BENCH, NULL, "--device", TEXT("NAME", device),
+     "memory of the VAE decoder; on: least VRAM, a little slower; off: keep all buffers; same image; default "
+     "auto: the fastest that fits"},
+    {NULL, RUNS | DECODE | UPSCALE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
+     "read the model past the page cache (O_DIRECT); auto (default): if it is larger than 3/4 of the RAM"},
+    {NULL, RUNS | DECODE | UPSCALE | BENCH, NULL, "--device", TEXT("NAME", device),
      "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a GPU model, as in cuda:4090 "
      "(`sluice devices` lists them); bench block: cuda needs --predict"},
-    {NULL, RUNS | DECODE | BENCH | FAMILIES, NULL, "--precision",
+    {NULL, RUNS | DECODE | BENCH | FAMILIES | UPSCALE, NULL, "--precision",
      CHOICE("TYPE", precision, "f32|bf16|f16|int8"),
      "arithmetic of text encoders and transformer; default: f32 on the CPU; on a GPU f16 for UNets, else "
-     "bf16; int8: 8-bit products in the transformer, faster, other pixels"},
+     "bf16; int8: faster, other pixels"},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", TEXT("TYPE", type),
      "quantise transformer and text encoders while reading: int8_convrot, f8_e4m3, q8_0, q6_k, q5_k, q4_k "
      "...; less memory and transfer, other pixels (see `plan --types`); convert: type to write; bench block: "
@@ -194,8 +218,8 @@ static const struct flag static_flags[] = {
     {NULL, CONVERT, NULL, "--part", TEXT("NAME", part),
      "part to convert: in a checkpoint file the part's flag without dashes (vae), in a diffusers folder the "
      "subfolder (transformer)"},
-    {NULL, RUNS | DECODE | BENCH, "-t", "--threads", WHOLE(threads, 1, SLUICE_THREADS_MAX),
-     "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},
+    {NULL, RUNS | DECODE | UPSCALE | BENCH, "-t", "--threads", WHOLE(threads, 1, SLUICE_THREADS_MAX),
+     "CPU threads; default: the physical cores it may use"},
 
     {"Benchmark", PLAN, NULL, "--dims", TEXT("LIST", dimensions),
      "model sizes name=value,... instead of the published ones, for `plan --family` (an unknown name lists "
@@ -212,9 +236,9 @@ static const struct flag static_flags[] = {
      "folder; with -m the model's largest file is read instead"},
 
     {"Messages", ALL, "-q", "--quiet", SWITCH(quiet), "print only warnings and errors"},
-    {NULL, RUNS | DECODE, "-v", "--verbose", SWITCH(verbose),
-     "print the plan before and the time of each stage after the run"},
-    {NULL, RUNS | DECODE | BENCH | CONVERT, NULL, "--no-progress", SWITCH(no_progress),
+    {NULL, RUNS | DECODE | UPSCALE, "-v", "--verbose", SWITCH(verbose),
+     "print the plan before, stage times after the run"},
+    {NULL, RUNS | DECODE | UPSCALE | BENCH | CONVERT, NULL, "--no-progress", SWITCH(no_progress),
      "print no progress line"},
 };
 
@@ -223,7 +247,9 @@ const struct command commands[N_COMMANDS] = {
      "sluice generate -m DIR -p \"a red fox in the snow\" --max-ram 3G -o fox.png", NULL},
     {"decode", DECODE, decode_command, "LATENT.safetensors", 1, 1,
      "decode a saved latent into an image or video", "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
-    {"plan", PLAN, plan_command, "[LATENT.safetensors]", 0, 1,
+    {"upscale", UPSCALE, upscale_command, "IMAGE", 1, 1, "enlarge an image with an upscaler such as ESRGAN",
+     "sluice upscale fox.png --upscale-model RealESRGAN_x4plus.safetensors -o large.png", NULL},
+    {"plan", PLAN, plan_command, "[LATENT.safetensors | IMAGE]", 0, 1,
      "show memory, placement and time of a run without running it",
      "sluice plan --family qwen_image --device cuda:4090 --max-ram 16G", NULL},
     {"inspect", INSPECT, inspect_command, "[PATH]", 0, 1, "show what model or LoRA files contain",
@@ -263,6 +289,7 @@ static const struct {
     {"--init-image", "--init-img"},
     {"--video-frames", "--frames"},
     {"--control-video", "--control"},
+    {"--controlnet", "--control-net"},
     {"--tensor-type-rules", "--rule"},
     {"--qwen2vl", "--llm"},
     {"--qwen2vl_vision", "--llm_vision"},
@@ -286,14 +313,10 @@ static const struct {
     {" -M --mode ", "the command as the first word: generate, convert, ... (sluice --help)"},
     {" --lora-apply-mode ",
      "a run without this flag: LoRAs are applied at run time; `sluice convert --lora` merges them"},
-    {" --upscale-model --upscale-repeats --upscale-tile-size --upscaler --upscale-sigmas --hires "
-     "--hires-strength --hires-steps --hires-upscaler ",
-     "larger -W N and -H N: upscalers are not implemented"},
-    {" --control-net --controlnet --control-image --control-strength --control-start --control-end "
-     "--control-mode "
-     "--control-mask --control-inpaint --canny --guess-mode ",
-     "a run without ControlNet, which is not implemented (--control DIR: control video of VACE)"},
-    {" --redux --redux-image --redux-strength ", "a run without Flux Redux, which is not implemented"},
+    {" --upscale-repeats --upscale-tile-size ", "--upscale-model FILE alone: it enlarges any size, once"},
+    {" --upscaler --upscale-sigmas ", "a run without the upsampler of LTX, which is not implemented"},
+    {" --depth --pose --openpose --hed --softedge --scribble --lineart --mlsd --normal --normal-bae --seg ",
+     "--control-image FILE, a picture made by the Python package controlnet_aux; only --canny is built in"},
     {" --cache --cache-mode --cache-threshold --cache-max-skip --cache-retention --cache-ratios --easycache ",
      "a run without a step cache, which is not implemented"},
     {" --nag-scale --cfg-zero --cfg-norm --cfg-until --cfg-rescale --stg-scale --stg-blocks ",
@@ -337,14 +360,27 @@ const char *flag_synonym(const char *ours, int i) {
 
 /* ---- search ---- */
 
+/* True for a model part whose flag has a row in static_flags. */
+static bool has_row(const char *name) {
+    for (size_t i = 0; i < sizeof static_flags / sizeof *static_flags; i++)
+        if (strcmp(static_flags[i].name, name) == 0) return true;
+    return false;
+}
+
 void flags_init(void) {
     static char help[COMPONENT_FILES_MAX][192];
     const char *name;
     n_flags = 0;
     flags[n_flags++] = static_flags[0];
-    for (int i = 0; i < COMPONENT_FILES_MAX && (name = sluice_part_flag(i, help[i], sizeof help[i])); i++)
-        flags[n_flags++] = (struct flag){
-            .commands = MODELS, .name = name, .value = "PATH", .kind = FLAG_PART, .help = help[i]};
+    for (int i = 0; i < COMPONENT_FILES_MAX && (name = sluice_part_flag(i, help[i], sizeof help[i])); i++) {
+        bool network = strcmp(name, "--control-net") == 0;
+        if (has_row(name)) continue;
+        flags[n_flags++] = (struct flag){.commands = MODELS,
+                                         .name = name,
+                                         .value = "PATH",
+                                         .kind = network ? FLAG_CONTROL_NET : FLAG_PART,
+                                         .help = help[i]};
+    }
     for (size_t i = 1; i < sizeof static_flags / sizeof *static_flags; i++)
         flags[n_flags++] = static_flags[i];
 }

@@ -1,4 +1,5 @@
-/* The commands generate and decode. Every failure returns through generation_run, which writes the report. */
+/* The commands generate, decode and upscale. Every failure returns through generation_run, which writes the
+ * report. */
 #include "cli/generation.h"
 
 #include "cli/commands.h"
@@ -159,7 +160,8 @@ static int print_written(const struct generation *generation, struct output_item
     const char *pattern = output_pattern(generation->args, image->frames);
     char seed[32] = "", frames[48] = "", name[PATH_MAX];
     if (output_name(pattern, &item, name, e)) return e->code;
-    if (!generation->latent) snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
+    if (!generation->latent && !generation->upscales)
+        snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
     if (item.frame) snprintf(frames, sizeof frames, "first of %d frames, ", image->frames);
     if (video_has_extension(name))
         snprintf(frames, sizeof frames, "%d frame%s at %d fps, ", image->frames,
@@ -247,8 +249,9 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
 /* Counts the memory of encoding the output and of showing previews, equal on all terminals. */
 static void count_memory(struct generation *generation) {
     const struct args *args = generation->args;
-    output_count_memory(args, generation->n_frames, sluice_model_has_alpha(generation->model),
-                        &generation->request);
+    bool alpha = generation->upscales ? generation->files.init.read_rgba_rows != NULL
+                                      : sluice_model_has_alpha(generation->model);
+    output_count_memory(args, generation->n_frames, alpha, &generation->request);
     if (args->preview) generation->request.caller_bytes += TERMINAL_BYTES;
 }
 
@@ -279,7 +282,10 @@ int generation_open(struct generation *generation, struct sluice_error *e) {
     if (!status) status = sluice_model_open(&from, &generation->model, e);
     if (!status) status = sluice_session_open(generation->model, &options, &generation->session, e);
     if (status) return status;
-    request_note_images(args, &generation->files, generation->model);
+    /* An upscaler keeps transparency: only images without it are read without alpha. */
+    if (generation->upscales && !(generation->files.init_notes & PICTURE_TRANSPARENT))
+        generation->files.init.read_rgba_rows = NULL;
+    if (!generation->upscales) request_note_images(args, &generation->files, generation->model);
     generation->request.struct_size = sizeof generation->request;
     request_fill(&generation->request, generation->model, args, generation->seed, &generation->files);
     generation->n_frames = generation->request.frames > 1 ? generation->request.frames : 1;
@@ -308,7 +314,8 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     char *json = NULL;
     bool fits, is_video = !args->no_decode && video_has_extension(output_pattern(args, generation->n_frames));
     generation->progress.are_videos = generation->n_frames > 1;
-    if (!generation->latent && !args->verbose && !is_video) return SLUICE_OK;
+    bool enlarges = generation->upscales || generation->request.upscale;
+    if (!generation->latent && !args->verbose && !is_video && !enlarges) return SLUICE_OK;
     generation->unlogged = true; /* the run logs the same */
     int status =
         sluice_plan_query(generation->session, &generation->request, generation->latent, &json, &fits, e);
@@ -318,6 +325,7 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     generation->n_frames = plan.frames;
     generation->width = plan.width;
     generation->height = plan.height;
+    if (enlarges && output_check_enlarged(args, plan.width, plan.height, e)) return e->code;
     generation->progress.are_videos = generation->n_frames > 1;
     if (generation->latent) generation->n_images = generation->progress.n_pictures = plan.batch;
     count_memory(generation);
@@ -359,9 +367,11 @@ static int check_outputs(const struct generation *generation, struct sluice_erro
 static int run_session(struct generation *generation, struct sluice_error *e) {
     if (interrupt_pending()) return interrupt_error(e);
     generation->has_run = true;
-    int status = generation->latent
-                     ? sluice_decode(generation->session, &generation->request, generation->latent, e)
-                     : sluice_run(generation->session, &generation->request, e);
+    int status =
+        generation->upscales
+            ? sluice_upscale(generation->session, generation->request.init_image, &generation->request, e)
+        : generation->latent ? sluice_decode(generation->session, &generation->request, generation->latent, e)
+                             : sluice_run(generation->session, &generation->request, e);
     if (status || generation->failure.code) message_live_end();
     if (!status) progress_finish(&generation->progress);
     if (!generation->failure.code) return status;
@@ -369,9 +379,12 @@ static int run_session(struct generation *generation, struct sluice_error *e) {
     return e->code;
 }
 
-/* Runs generate or decode, with report and cleanup. latent: file to decode; NULL: generate. */
+/* Runs generate, decode or upscale, with report and cleanup. latent: file to decode; else NULL. */
 static int generation_run(const struct args *args, const char *latent, struct sluice_error *e) {
-    struct generation generation = {.args = args, .latent = latent, .started = progress_clock()};
+    struct generation generation = {.args = args,
+                                    .latent = latent,
+                                    .upscales = args->command->bit == UPSCALE,
+                                    .started = progress_clock()};
     generation.n_images = args->batch ? args->batch : 1;
     generation.n_frames = args->frames;
     generation.seed = args->seed.value;
@@ -416,4 +429,10 @@ int generate_command(const struct args *args, struct sluice_error *e) {
 
 int decode_command(const struct args *args, struct sluice_error *e) {
     return generation_run(args, args->operands[0], e);
+}
+
+int upscale_command(const struct args *args, struct sluice_error *e) {
+    struct args with_image = *args;
+    with_image.init_image = args->operands[0];
+    return generation_run(&with_image, NULL, e);
 }

@@ -1,4 +1,4 @@
-/* State of one run of `sluice generate` or `sluice decode`; `sluice plan` opens it without running it. */
+/* State of one run of `sluice generate`, `decode` or `upscale`; `sluice plan` opens it without running it. */
 #ifndef SLUICE_CLI_GENERATION_H
 #define SLUICE_CLI_GENERATION_H
 
@@ -30,7 +30,8 @@ struct previews {
 
 struct generation {
     const struct args *args;
-    const char *latent; /* decode: path of the latent; generate: NULL */
+    const char *latent; /* decode: path of the latent; else NULL */
+    bool upscales;      /* the run only enlarges args->init_image */
     sluice_model *model;
     sluice_session *session;
     struct sluice_request request;

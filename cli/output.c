@@ -134,8 +134,8 @@ static int check_value(const struct flag *reader, const char *path, const char *
                    ? refuse_input(e, flag, name, "an adapter in the folder of", reader->name)
                    : SLUICE_OK;
     }
-    bool is_part =
-        reader->kind == FLAG_PART || !strcmp(reader->name, "--model") || !strcmp(reader->name, "--tokenizer");
+    bool is_part = reader->kind == FLAG_PART || reader->kind == FLAG_CONTROL_NET ||
+                   !strcmp(reader->name, "--model") || !strcmp(reader->name, "--tokenizer");
     return is_part ? check_part(flag, name, reader->name, path, e) : SLUICE_OK;
 }
 
@@ -450,16 +450,25 @@ void output_check_pipes(const struct args *args, struct output_item item) {
     } while (output_next(&item));
 }
 
-int output_check_size(const struct args *args, const struct sluice_request *request, struct sluice_error *e) {
-    const char *name = output_pattern(args, request->frames);
-    const struct sluice_picture *init = request->init_image;
-    int width = request->width || !init ? request->width : init->width;
-    int height = request->height || !init ? request->height : init->height, most = picture_max_side(name);
+static int check_sides(const struct args *args, const char *name, int width, int height,
+                       struct sluice_error *e) {
+    int most = picture_max_side(name);
     if (args->no_decode || (width <= most && height <= most)) return SLUICE_OK;
     return fail(e, SLUICE_USAGE,
                 "the image is too large for its file format" WHERE "%s" FOUND "%dx%d" EXPECTED
                 "at most %d pixels per side, or a .png file",
                 name, width, height, most);
+}
+
+int output_check_enlarged(const struct args *args, int width, int height, struct sluice_error *e) {
+    return check_sides(args, output_pattern(args, 1), width, height, e);
+}
+
+int output_check_size(const struct args *args, const struct sluice_request *request, struct sluice_error *e) {
+    const struct sluice_picture *init = request->init_image;
+    int width = request->width || !init ? request->width : init->width;
+    int height = request->height || !init ? request->height : init->height;
+    return check_sides(args, output_pattern(args, request->frames), width, height, e);
 }
 
 void output_count_memory(const struct args *args, int frames, bool alpha, struct sluice_request *request) {

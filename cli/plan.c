@@ -153,15 +153,22 @@ static int print_plan(struct generation *generation, char **json, struct sluice_
     return status;
 }
 
-int plan_command(const struct args *args, struct sluice_error *e) {
-    struct generation generation = {.args = args, .latent = args->operands[0]};
+int plan_command(const struct args *typed, struct sluice_error *e) {
+    struct args with_image = *typed;
+    const struct args *args = &with_image;
+    struct generation generation = {.args = args, .upscales = request_upscales(args)};
+    if (generation.upscales)
+        with_image.init_image = args->operands[0];
+    else
+        generation.latent = args->operands[0];
     char *json = NULL;
     if (output_check_report(args, (struct output_item){1, 1, 0, args->frames, 0}, e)) return e->code;
     int status = request_check(args, e);
-    const char *conflict = args->type          ? "--type"
-                           : args->plan        ? "--plan"
-                           : args->operands[0] ? "a latent"
-                                               : NULL;
+    const char *conflict = args->type            ? "--type"
+                           : args->plan          ? "--plan"
+                           : generation.upscales ? "an upscaler"
+                           : args->operands[0]   ? "a latent"
+                                                 : NULL;
     if (!status && args->types && conflict)
         status =
             fail(e, SLUICE_USAGE,
@@ -169,7 +176,10 @@ int plan_command(const struct args *args, struct sluice_error *e) {
     if (!status) status = request_seed(args, &generation.seed, e);
     if (!status && args->seed.random) message_note("seed %llu", (unsigned long long)generation.seed);
     if (!status) status = generation_open(&generation, e);
-    const char *unread = args->model.family ? "no tokenizer" : args->prompt.text ? NULL : "no prompt";
+    const char *unread = generation.upscales  ? NULL
+                         : args->model.family ? "no tokenizer"
+                         : args->prompt.text  ? NULL
+                                              : "no prompt";
     if (!status && unread && !generation.latent && !args->quiet)
         message_note("%s: planned for the longest prompt", unread);
     if (!status && args->model.family && args->type && !args->quiet)

@@ -14,7 +14,8 @@ static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
     json_object_foreach(request, key, value) {
-        bool elsewhere = strcmp(key, "loras") == 0; /* print_adapters prints them */
+        /* print_adapters and print_controls print these */
+        bool elsewhere = strcmp(key, "loras") == 0 || strcmp(key, "controls") == 0;
         char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
@@ -237,6 +238,46 @@ static void print_adapters(FILE *to, const json_t *plan) {
     fputc('\n', to);
 }
 
+/* Adds the bytes of the control networks' blocks in the denoisers' stages, and the bytes that stream in an
+ * evaluation. */
+static void count_networks(const json_t *plan, double *bytes, double *streamed) {
+    size_t i, k;
+    const json_t *stage, *block;
+    json_array_foreach(json_object_get(plan, "stages"), i, stage)
+        json_array_foreach(json_object_get(stage, "blocks"), k, block) {
+        const char *name = field_string(block, "name"), *rest = strchr(name, '.');
+        bool network = !strncmp(name, "control", 7) && rest && (name[7] == '.' || name[7] == '_');
+        if (!network) continue;
+        const json_t *loads = json_object_get(block, "loads_per_evaluation");
+        bool once = field_flag(block, "hoisted") || field_flag(block, "resident");
+        *bytes += field_number(block, "bytes");
+        if (!once) *streamed += field_number(block, "bytes") * (loads ? json_number_value(loads) : 1);
+    }
+}
+
+/* Prints the control images: network, strength, and range of steps if it is not the whole run; then the
+ * networks' weights. */
+static void print_controls(FILE *to, const json_t *plan) {
+    size_t i;
+    double bytes = 0, streamed = 0;
+    char text[2][32];
+    const json_t *of, *controls = json_object_get(json_object_get(plan, "request"), "controls");
+    json_array_foreach(controls, i, of) {
+        double start = field_number(of, "start"), end = field_number(of, "end");
+        fprintf(to, "%s%s:%.9g", i ? ", " : "control  ", field_string(of, "name"),
+                field_number(of, "strength"));
+        if (json_object_get(of, "mode")) fprintf(to, " %s", field_string(of, "mode"));
+        if (field_flag(of, "canny")) fputs(" canny", to);
+        if (field_flag(of, "inpaint")) fputs(" inpainting", to);
+        if (start > 0 || end < 1) fprintf(to, " (%g to %g of the steps)", start, end);
+    }
+    count_networks(plan, &bytes, &streamed);
+    if (bytes > 0)
+        fprintf(to, "; networks of %s, %s streamed/call", progress_bytes(bytes, text[0]),
+                progress_bytes(streamed, text[1]));
+    if (json_array_size(controls)) fputc('\n', to);
+}
+
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     if (!plan) return fail(e, SLUICE_INTERNAL, "the library's plan is not JSON");
@@ -251,6 +292,7 @@ int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error
     print_assumed(to, plan);
     print_pins(to, plan);
     print_adapters(to, plan);
+    print_controls(to, plan);
     char text[32];
     const json_t *previews = json_object_get(json_object_get(plan, "request"), "preview");
     if (previews) {

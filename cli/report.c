@@ -98,6 +98,20 @@ static void print_quoted(FILE *to, const char *value) {
     json_decref(string);
 }
 
+/* Prints control images as the ControlNet extension of AUTOMATIC1111's web UI does: ControlNet 0: "Module:
+ * canny, Model: NAME, Weight: 1, ...". lines: sluice_image.controls. */
+static void print_controls(FILE *to, const char *lines) {
+    for (int i = 0; lines && *lines; i++) {
+        char line[512];
+        size_t bytes = strcspn(lines, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)bytes, lines);
+        fprintf(to, "ControlNet %d: ", i);
+        print_quoted(to, line);
+        fputs(", ", to);
+        lines += bytes + (lines[bytes] == '\n');
+    }
+}
+
 static void print_settings(FILE *to, const struct args *args, const struct sluice_request *request,
                            const struct sluice_image *image) {
     const char *schedule = image->scheduler ? image->scheduler : "leading";
@@ -114,6 +128,7 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
         print_quoted(to, image->loras);
         fputs(", ", to);
     }
+    print_controls(to, image->controls);
     if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
     if (image->cfg_norm > 0) fprintf(to, "CFG norm: %.9g, ", image->cfg_norm);
     if (image->cfg_until < 1) fprintf(to, "CFG until: %.9g, ", image->cfg_until);

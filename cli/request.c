@@ -1,5 +1,6 @@
 #include "cli/request.h"
 
+#include "cli/controls.h"
 #include "cli/fail.h"
 #include "cli/messages.h"
 #include "cli/picture.h"
@@ -21,11 +22,18 @@ static int refuse(const struct args *args, const char *flag, const char *why, co
                 args->typed[flag_find(flag) - flags], expected);
 }
 
+bool request_upscales(const struct args *args) {
+    bool only = args->n_operands && !args->model.model && !args->model.family && args->model.n_parts == 1;
+    return args->command->bit == UPSCALE ||
+           (args->command->bit == PLAN && only && args_has_flag(args, "--upscale-model"));
+}
+
 int request_check(const struct args *args, struct sluice_error *e) {
     static const char *const slg[] = {"--slg-scale", "--slg-start", "--slg-end"};
     static const char *const preview[] = {"--preview-every", "--preview-path"};
+    static const char *const hires[] = {"--hires-strength", "--hires-steps", "--hires-upscaler"};
     const struct sluice_model_options *m = &args->model;
-    bool decodes = args->operands[0] != NULL;
+    bool upscales = request_upscales(args), decodes = args->operands[0] && !upscales;
     /* --max-ram above this machine's memory is refused, except in plans for other machines: `plan` with
      * --family or with a card's name ("cuda:4060", longer than any "cuda:N"). */
     const char *device = args->device ? args->device : "";
@@ -36,10 +44,13 @@ int request_check(const struct args *args, struct sluice_error *e) {
     }
     /* Checks that the flags name a model or its parts, or for `decode` a decoder. The library checks all
      * other inputs of a run. */
-    if (!m->model && !m->family && !args_has_flag(args, "--vae") && !args_has_flag(args, "--taesd") &&
-        (decodes || (!m->n_parts && !m->tokenizer)))
+    if (!upscales && !m->model && !m->family && !args_has_flag(args, "--vae") &&
+        !args_has_flag(args, "--taesd") && (decodes || (!m->n_parts && !m->tokenizer)))
         return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice %s" EXPECTED "%s", args->command->name,
                     decodes ? "-m PATH, --vae PATH or --taesd PATH" : "-m PATH, or a flag for every part");
+    if (upscales && !m->n_parts)
+        return fail(e, SLUICE_USAGE,
+                    "no upscaler is given" WHERE "sluice upscale" EXPECTED "--upscale-model FILE");
     if (args->dimensions && !m->family)
         return refuse(args, "--dims", "only a model without files can have other sizes",
                       "--family NAME, or no --dims", e);
@@ -60,7 +71,13 @@ int request_check(const struct args *args, struct sluice_error *e) {
     for (int i = 0; i < 2; i++)
         if (!args->preview && args_has_flag(args, preview[i]))
             return refuse(args, preview[i], "previews are off", "--preview HOW too", e);
-    return SLUICE_OK;
+    for (int i = 0; i < 3; i++)
+        if (!args_has_flag(args, "--hires") && args_has_flag(args, hires[i]))
+            return refuse(args, hires[i], "there is no second pass", "--hires SCALE too", e);
+    if (args_has_flag(args, "--redux-strength") && !args->redux_images.n)
+        return refuse(args, "--redux-strength", "there is no image for Flux Redux", "--redux-image FILE too",
+                      e);
+    return controls_check(args, e);
 }
 
 /* A random seed has 32 bits, as in other programs: short enough to type. */
@@ -172,6 +189,31 @@ static int open_control(const struct args *args, struct request_files *files, st
     return status;
 }
 
+/* Opens the images of the controls and fills files->controls. */
+static int open_controls(const struct args *args, struct request_files *files, struct sluice_error *e) {
+    int status = SLUICE_OK;
+    for (int i = 0; i < args->controls.n && !status; i++) {
+        const struct control_args *from = &args->controls.at[i];
+        const char *const names[] = {from->image, from->mask, from->inpaint};
+        struct sluice_picture *pictures = files->control_pictures[i];
+        bool number = from->mode && strspn(from->mode, "0123456789") == strlen(from->mode);
+        for (int k = 0; k < 3 && !status; k++)
+            status = open_one(args, names[k], &pictures[k], &files->control_picture_notes[i][k], e);
+        files->controls[i] = (struct sluice_control){.struct_size = sizeof files->controls[i],
+                                                     .network = from->network,
+                                                     .image = from->image ? &pictures[0] : NULL,
+                                                     .mask = from->mask ? &pictures[1] : NULL,
+                                                     .inpaint = from->inpaint ? &pictures[2] : NULL,
+                                                     .strength = from->strength,
+                                                     .start = from->start,
+                                                     .end = from->end,
+                                                     .mode = number ? atoi(from->mode) : -1,
+                                                     .mode_name = number ? NULL : from->mode,
+                                                     .canny = from->canny};
+    }
+    return status;
+}
+
 int request_read_files(const struct args *args, struct request_files *files, struct sluice_error *e) {
     static const struct textfile_kind plan = {"the plan", 4 << 20, SLUICE_USAGE},
                                       rates = {"the rates file", 1 << 20, SLUICE_IO};
@@ -186,6 +228,13 @@ int request_read_files(const struct args *args, struct request_files *files, str
         files->reference_list[i] = &files->references[i];
         files->n_references = i + 1;
     }
+    for (int i = 0; i < args->redux_images.n && !status; i++) {
+        unsigned notes = 0;
+        status = open_one(args, args->redux_images.at[i], &files->redux[i], &notes, e);
+        files->redux_list[i] = &files->redux[i];
+        files->n_redux = i + 1;
+    }
+    if (!status) status = open_controls(args, files, e);
     return status || !args->control ? status : open_control(args, files, e);
 }
 
@@ -198,6 +247,11 @@ void request_note_images(const struct args *args, const struct request_files *fi
     for (int i = 0; i < files->n_references; i++)
         note_unused(args, args->references.at[i], files->reference_notes[i] & ~used);
     note_unused(args, args->control, files->control_notes);
+    for (int i = 0; i < args->controls.n; i++) {
+        const struct control_args *from = &args->controls.at[i];
+        const char *const names[] = {from->image, from->mask, from->inpaint};
+        for (int k = 0; k < 3; k++) note_unused(args, names[k], files->control_picture_notes[i][k]);
+    }
 }
 
 void request_free_files(struct request_files *files) {
@@ -221,8 +275,14 @@ static void fill_images(struct sluice_request *request, const struct args *args,
     request->n_references = files->n_references;
     request->control = files->control_list;
     request->n_control = files->n_control;
+    request->controls = files->controls;
+    request->n_controls = args->controls.n;
+    request->guess_mode = args->guess_mode;
+    if (files->n_redux) request->redux_images = files->redux_list;
+    request->n_redux_images = files->n_redux;
+    if (args_has_flag(args, "--redux-strength")) request->redux_strength = args->redux_strength;
     /* With an input image and without -W or -H, width and height stay 0: the library derives them. */
-    if (request->init_image || request->n_references || request->n_control)
+    if (request->init_image || request->n_references || request->n_control || request->n_controls)
         request->width = request->height = 0;
     /* As many frames as the control video, rounded down to 4 k + 1, as WAN's VAE requires. */
     if (request->n_control && !args->frames) request->frames = (request->n_control - 1) / 4 * 4 + 1;
@@ -246,6 +306,17 @@ static void fill_guidance(struct sluice_request *request, const struct args *arg
     if (args_has_flag(args, "--slg-end")) request->slg_end = args->slg_end;
 }
 
+/* Fills in the second pass and the enlargement of the result. */
+static void fill_enlargement(struct sluice_request *request, const struct args *args) {
+    static const char *const how[] = {"latent", "latent-bilinear", "lanczos"};
+    request->hires_scale = args->hires;
+    request->hires_strength = args->hires_strength;
+    request->hires_steps = args->hires_steps;
+    if (args->hires_upscaler) request->hires_upscaler = "model"; /* a file, unless it is one of the words */
+    for (int i = 0; i < 3 && args->hires_upscaler; i++)
+        if (!strcmp(args->hires_upscaler, how[i])) request->hires_upscaler = how[i];
+}
+
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
                   uint64_t seed, const struct request_files *files) {
     sluice_request_defaults(model, request);
@@ -253,6 +324,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     if (args->fps) request->fps = args->fps;
     if (args->steps) request->steps = args->steps;
     fill_guidance(request, args);
+    fill_enlargement(request, args);
     if (args_has_flag(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     /* Inpainting repaints the masked region in full; img2img takes the model's default strength. */
     if (args->mask) request->strength = 1;
@@ -265,6 +337,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->negative_prompt = args->negative_prompt.text;
     request->seed = seed;
     request->no_decode = args->no_decode;
+    request->upscale = args_has_flag(args, "--upscale-model");
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
     request->converted =

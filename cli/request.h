@@ -5,6 +5,8 @@
 
 #include "cli/args.h"
 
+/* True if the command only enlarges an image: `upscale`, or `plan` of an image and an upscaler alone. */
+bool request_upscales(const struct args *args);
 /* Refuses combinations of flags that no model supports: USAGE. */
 int request_check(const struct args *args, struct sluice_error *e);
 /* The seed of --seed, or a random one for -1. */
@@ -19,6 +21,13 @@ struct request_files {
     unsigned init_notes, end_notes, mask_notes, reference_notes[STRINGS_MAX], control_notes;
     const struct sluice_picture *reference_list[STRINGS_MAX];
     int n_references;
+    struct sluice_picture redux[SLUICE_CONTROLS_MAX];
+    const struct sluice_picture *redux_list[SLUICE_CONTROLS_MAX];
+    int n_redux;
+    /* Controls with their image, mask and image to inpaint. */
+    struct sluice_control controls[SLUICE_CONTROLS_MAX];
+    struct sluice_picture control_pictures[SLUICE_CONTROLS_MAX][3];
+    unsigned control_picture_notes[SLUICE_CONTROLS_MAX][3];
     int n_control; /* frames of the control video (--control), which VACE reads */
     struct sluice_picture *control;
     const struct sluice_picture **control_list;

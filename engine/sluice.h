@@ -197,7 +197,8 @@ typedef struct sluice_session sluice_session;
 
 struct sluice_progress {
     size_t struct_size;
-    const char *stage;    /* "vision", "text", "text_2", "encode", "hoist", "denoise", "decode" */
+    const char *stage;    /* "vision", "text", "text_2", "encode", "hoist", "denoise", "decode",
+                             "upscale" */
     int step, of;         /* current and last evaluation of this stage, from 1; 0 before the first */
     double fraction;      /* share of the whole run that is done; a successful run ends with 1 */
     double seconds, eta;  /* seconds since the start of the run; estimated seconds left, negative: unknown */
@@ -464,7 +465,8 @@ struct sluice_request {
     /* Enlargement between the passes: "latent" (nearest), "latent-bilinear"; "lanczos": the decoded image, by
      * Pillow's Lanczos; "model": the decoded image, by the part "--hires-upscaler". NULL: "latent" */
     const char *hires_upscaler;
-    /* Enlarge the finished images with the part "--upscale-model". */
+    /* Enlarge the finished images with the part "--upscale-model". The upscaler reads the image as bytes, as
+     * sluice_upscale does. Alpha is enlarged by Pillow's Lanczos. Previews are not enlarged. */
     bool upscale;
 };
 
@@ -507,6 +509,15 @@ SLUICE_API int sluice_run(sluice_session *session, const struct sluice_request *
  * the request's width, height and frames. */
 SLUICE_API int sluice_decode(sluice_session *session, const struct sluice_request *request,
                              const char *latent_file, struct sluice_error *error);
+
+/* Enlarges an image with the part "--upscale-model". The upscaler may be the model's only part; the model is
+ * then opened without any other file. on_image gets the result, with alpha if the image has any; its index is
+ * 0 and its seed the request's. Of the request only budgets, precision ("f32", "f16", "bf16"), rates,
+ * direct_io, caller_bytes and image_bytes_a_pixel are read. sluice_run and sluice_plan_query do the same for
+ * init_image if the upscaler is the model's only part. USAGE: the result would have more than SLUICE_SIDE_MAX
+ * pixels a side. */
+SLUICE_API int sluice_upscale(sluice_session *session, const struct sluice_picture *picture,
+                              const struct sluice_request *request, struct sluice_error *error);
 
 /* Reports the last run or decode, also a failed one, as the JSON of `sluice generate --report`. */
 SLUICE_API int sluice_report(sluice_session *session, char **json, struct sluice_error *error);

@@ -81,18 +81,9 @@ void mmdit_control_condition(struct context *x, struct tensor rows,
     op_add(x, rows, rows, one);
 }
 
-void mmdit_control_residual(struct context *x, struct tensor out, struct tensor tokens,
-                            const struct linear_weights *w, const struct lane *lane) {
-    struct tensor product = context_tensor(x, DTYPE_F32, 2, out.dim);
-    mmdit_linear(x, product, tokens, w);
-    /* op_unpatchify with patches of one pixel is a copy times a factor. */
-    op_unpatchify(x, tensor_reshape(out, 3, (int32_t[]){out.dim[0], 1, out.dim[1]}), product,
-                  (struct patches){.side = 1, .pixels = true}, lane->control[0].strength);
-}
-
 void mmdit_control_add(struct context *x, struct tensor denoiser_tokens, struct tensor residual,
                        const struct lane *lane) {
     struct tensor images = mmdit_image_rows(denoiser_tokens, lane->denoiser);
     struct tensor rows = tensor_slice(images, 0, residual.dim[0]);
-    op_add(x, rows, rows, residual);
+    op_add_scaled(x, rows, rows, residual, lane->control[0].strength);
 }

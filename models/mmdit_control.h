@@ -40,10 +40,8 @@ void mmdit_control_embed(struct context *x, struct tensor out, struct tensor in,
 void mmdit_control_condition(struct context *x, struct tensor rows,
                              const struct mmdit_time_text_embed_weights *w, const struct visit_scope *scope,
                              bool zero_pooled);
-/* Computes a residual: out [image rows, C] = strength * linear(tokens). */
-void mmdit_control_residual(struct context *x, struct tensor out, struct tensor tokens,
-                            const struct linear_weights *w, const struct lane *lane);
-/* Adds a residual to the generated image's rows of the denoiser's tokens. lane: a lane of the network. */
+/* Adds strength * residual to the generated image's rows of the denoiser's tokens. lane: a lane of the
+ * network. */
 void mmdit_control_add(struct context *x, struct tensor denoiser_tokens, struct tensor residual,
                        const struct lane *lane);
 

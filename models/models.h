@@ -410,7 +410,7 @@ const struct hf_source *recipe_source(const struct recipe *recipe, int i);
 int slot_dimension(const struct slot *slot, const struct dimension *d);
 
 /* Returns slot number i, counted over the slots of all recipes in order, then of components that belong to no
- * pipeline (control networks); NULL after the last. */
+ * pipeline (control networks, upscalers); NULL after the last. */
 const struct slot *models_slot(int i);
 /* True for the slots of components that are no part of a model and loaded by their flag only: tiny decoders
  * and slot.extra. */
@@ -425,7 +425,7 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
 bool slot_fits_family(const struct slot *slot, const struct family *family);
 /* Finds the first recipe (if denoiser is not NULL: with this denoiser) that has a slot for the family and
  * prefix. Sets *slot to the slot's index; returns NULL if none. For a component that belongs to no pipeline
- * (control networks), returns a recipe that only lists slots. */
+ * (control networks, upscalers), returns a recipe that only lists slots. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
 /* Index of the component that embeds request.redux_images (condition.of_redux); the vision encoder in front

@@ -44,8 +44,7 @@ static void forward_embedder(struct context *x, const void *weights, const struc
 
 static void forward_residual(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct control_state *state = scope->lane->state;
-    mmdit_control_residual(x, state->residual, mmdit_image_rows(state->network.tokens, scope->lane), weights,
-                           scope->lane);
+    mmdit_linear(x, state->residual, mmdit_image_rows(state->network.tokens, scope->lane), weights);
 }
 
 static void forward_add(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -84,7 +83,7 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
         int32_t dim = c->dims[DIM], text = lanes[i].text.dim[0];
         int32_t image = mmdit_token_count(lanes[i].latent, MMDIT_PATCH);
         int first = lane_first_of_prompt(lanes, i);
-        if (lanes[i].residuals_of) continue; /* uses that lane's state */
+        if (!lane_computes(&lanes[i])) continue;
         if (i)
             s->network = ((const struct control_state *)lanes[first == i ? 0 : first].state)->network;
         else

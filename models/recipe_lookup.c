@@ -76,20 +76,41 @@ enum { ALL_SLOTS_MAX = 1024 };
 static const struct slot *all_slots[ALL_SLOTS_MAX];
 static pthread_once_t all_slots_listed = PTHREAD_ONCE_INIT;
 
-/* Components that belong to no pipeline, with slots as in a recipe: control networks. */
-static struct recipe network_slots;
+/* Components that belong to no pipeline, with slots as in a recipe: control networks, then upscalers, then
+ * the same upscalers for use between two passes. */
+enum { CONTROL_SLOTS, UPSCALER_SLOTS, HIRES_SLOTS, N_NETWORK_SLOTS };
+static struct recipe network_slots[N_NETWORK_SLOTS];
 
 static void list_network_slots(void) {
-    static const char *const prefixes[] = {"", "control_model.", NULL};
-    int n = 0;
+    static const char *const control_prefixes[] = {"", "control_model.", NULL};
+    /* Names of the state in Real-ESRGAN's training checkpoints. */
+    static const char *const upscaler_prefixes[] = {"", "params_ema.", "params.", NULL};
+    static const struct slot slots[N_NETWORK_SLOTS] = {{.flag = "--control-net",
+                                                        .extra = true,
+                                                        .display_name = "control network",
+                                                        .folder = "controlnet",
+                                                        .prefixes = control_prefixes},
+                                                       {.flag = "--upscale-model",
+                                                        .extra = true,
+                                                        .display_name = "upscaler",
+                                                        .folder = "upscaler",
+                                                        .prefixes = upscaler_prefixes},
+                                                       {.flag = "--hires-upscaler",
+                                                        .extra = true,
+                                                        .display_name = "upscaler between the passes",
+                                                        .folder = "hires_upscaler",
+                                                        .prefixes = upscaler_prefixes}};
+    int n[N_NETWORK_SLOTS] = {0};
     for (const struct family *const *f = families; *f; f++) {
-        if ((*f)->kind != FAMILY_CONTROL) continue;
-        assert(n < SLOTS_MAX);
-        network_slots.slot[n++] = (struct slot){.family = *f,
-                                                .flag = "--control-net",
-                                                .display_name = "control network",
-                                                .folder = "controlnet",
-                                                .prefixes = prefixes};
+        if (!family_outside_pipelines(*f)) continue;
+        bool control = (*f)->kind == FAMILY_CONTROL;
+        int first = control ? CONTROL_SLOTS : UPSCALER_SLOTS, last = control ? CONTROL_SLOTS : HIRES_SLOTS;
+        for (int list = first; list <= last; list++) {
+            assert(n[list] < SLOTS_MAX);
+            struct slot *slot = &network_slots[list].slot[n[list]++];
+            *slot = slots[list];
+            slot->family = *f;
+        }
     }
 }
 
@@ -101,8 +122,8 @@ static void list_all_slots(void) {
             assert(n < ALL_SLOTS_MAX - 1);
             all_slots[n++] = &(*r)->slot[k];
         }
-    for (int k = 0; k < SLOTS_MAX && network_slots.slot[k].family; k++)
-        all_slots[n++] = &network_slots.slot[k];
+    for (int list = 0; list < N_NETWORK_SLOTS; list++)
+        for (const struct slot *slot = network_slots[list].slot; slot->family; slot++) all_slots[n++] = slot;
 }
 
 const struct slot *models_slot(int i) {
@@ -118,6 +139,10 @@ const struct recipe *models_find_extra(const char *name, int *slot) {
     for (const struct recipe *const *r = recipes; *r; r++)
         for (*slot = 0; (*r)->slot[*slot].family; ++*slot)
             if (slot_is_extra(&(*r)->slot[*slot]) && !strcmp((*r)->slot[*slot].family->name, name)) return *r;
+    models_slot(0); /* lists network_slots */
+    for (int list = 0; list < N_NETWORK_SLOTS; list++)
+        for (*slot = 0; network_slots[list].slot[*slot].family; ++*slot)
+            if (!strcmp(network_slots[list].slot[*slot].family->name, name)) return &network_slots[list];
     return NULL;
 }
 
@@ -146,7 +171,9 @@ const struct recipe *models_find_slot(const struct family *family, const char *p
         if (may && find_slot(*r, family, prefix, slot)) return *r;
     }
     models_slot(0); /* lists network_slots */
-    return !denoiser && find_slot(&network_slots, family, prefix, slot) ? &network_slots : NULL;
+    for (int list = 0; list < N_NETWORK_SLOTS && !denoiser; list++)
+        if (find_slot(&network_slots[list], family, prefix, slot)) return &network_slots[list];
+    return NULL;
 }
 
 int condition_parts(const struct condition *condition) {

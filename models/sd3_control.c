@@ -6,8 +6,9 @@
  * image's latent for the image tokens; inpainting networks have one more channel, 1 - mask. Residual int(b /
  * (denoiser layers / network layers)) is added after each denoiser layer b but the last. Both lanes of
  * guidance run the network. Networks with force_zeros_for_pooled_projection, the default, read zeros as the
- * pooled prompt, and a control latent that is scaled, not shifted. Source: diffusers 0.42,
- * models/controlnets/controlnet_sd3.py, pipelines/controlnet_sd3/pipeline_stable_diffusion_3_controlnet.py.
+ * pooled prompt, and a control latent that is scaled, not shifted; inpainting networks read zeros and a
+ * shifted latent. Source: diffusers 0.42, models/controlnets/controlnet_sd3.py,
+ * pipelines/controlnet_sd3/pipeline_stable_diffusion_3_controlnet.py.
  */
 #include "models/mmdit_control.h"
 #include "models/sd3.h"
@@ -73,8 +74,7 @@ static void forward_embedder(struct context *x, const void *weights, const struc
 
 static void forward_residual(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct control_state *state = scope->lane->state;
-    mmdit_control_residual(x, state->residual, mmdit_image_rows(state->network.tokens, scope->lane), weights,
-                           scope->lane);
+    mmdit_linear(x, state->residual, mmdit_image_rows(state->network.tokens, scope->lane), weights);
 }
 
 static void forward_add(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -119,6 +119,7 @@ static void declare(const struct component *c, struct lane *lanes, int n_lanes, 
         int32_t image = mmdit_token_count(lanes[i].latent, MMDIT_PATCH), dim = c->dims[DIM];
         int32_t rows[] = {image, dim};
         int first = lane_first_of_prompt(lanes, i);
+        if (!lane_computes(&lanes[i])) continue;
         if (i)
             s->network = ((const struct control_state *)lanes[first == i ? 0 : first].state)->network;
         else
@@ -155,9 +156,11 @@ static void derive_dims(struct component *c) {
 }
 
 static void derive(struct component *c) {
+    struct control_settings *s = (struct control_settings *)c->settings;
     sd3_derive(c);
     c->concat_channels = c->dims[CONTROL_IN];
-    c->control.unshifted = ((const struct control_settings *)c->settings)->zero_pooled;
+    c->control.unshifted = s->zero_pooled && !c->dims[EXTRA];
+    if (c->dims[EXTRA]) s->zero_pooled = 1;
 }
 
 static enum status check(const struct component *c, const struct component *denoiser, struct error *e) {

@@ -497,9 +497,7 @@ const struct unet_kinds unet_kinds[UNET_SIDES] = {
     [UNET_UP] = SIDE_KINDS(up, UNET_UP_RESNET, UNET_UP_ATTENTION),
 };
 
-/* True for UNets, and not for their control networks. */
 static bool unet_probe(const struct tensor_index *index) {
-    if (unet_is_control(index)) return false;
     return (index_find(index, "time_embedding.linear_1.weight") &&
             index_find(index, "down_blocks.0.resnets.0.time_emb_proj.weight")) ||
            (index_find(index, "time_embed.0.weight") &&

@@ -98,12 +98,6 @@ struct unet_state {
     struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
 };
 
-/* True for the files of a UNet's control network (ControlNet). */
-static inline bool unet_is_control(const struct tensor_index *index) {
-    return index_find(index, "controlnet_cond_embedding.conv_in.weight") ||
-           index_find(index, "input_hint_block.0.weight");
-}
-
 /* Number of skip connections. */
 static inline int unet_n_skips(const struct unet_settings *s) {
     return s->levels * (s->resnets + 1);

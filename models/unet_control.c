@@ -150,6 +150,7 @@ BLOCK(kind_middle_residual, "middle_residual", "controlnet_mid_block", unet_midd
 void unet_control_add_encoder(struct unet_list *list) {
     const struct unet_settings *s = (const struct unet_settings *)list->c->settings;
     int skip = 0;
+    unet_add(list, &kind_in, (struct block_ref){0});
     unet_add(list, &kind_residual, (struct block_ref){.number = skip});
     for (int i = 0; i < s->levels * s->resnets + s->mid_resnets; i++) {
         struct unet_position position = unet_position_at(s, i);
@@ -167,7 +168,6 @@ static int unet_control_blocks(const struct component *c, struct block_ref *refs
     struct unet_list list = {c, refs, 0};
     unet_add(&list, &unet_conditioning[c->dims[ADDED] > 0], (struct block_ref){0});
     unet_add(&list, &kind_hint, (struct block_ref){0});
-    unet_add(&list, &kind_in, (struct block_ref){0});
     unet_control_add_encoder(&list);
     return list.n;
 }
@@ -212,30 +212,22 @@ void unet_control_declare(const struct component *c, struct lane *lanes, int n_l
         declare_skips(c, &lanes[i], arena, ok);
         int32_t tokens[2] = {unet_token_rows(c, &state->unet), MEMORY_ROW};
         state->unet.tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
-        if (c->dims[MODES])
-            state->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){images + 1, c->dims[TOKEN]}, ok);
         if (first != i) continue;
         unet_declare_prompt(c, &lanes[i], s->levels * s->resnets + s->mid_resnets, arena, ok);
         state->hint = arena_tensor(arena, DTYPE_F32, 3, state->unet.skip[0].dim, ok);
         if (c->dims[MODES])
-            state->image_tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){images, c->dims[TOKEN]}, ok);
+            state->tokens = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){images, c->dims[TOKEN]}, ok);
     }
 }
 
-/* True for control networks of UNets; also for other networks of this purpose, which unet_control_refuse
- * refuses by name. */
 static bool unet_control_probe(const struct tensor_index *index) {
-    return (unet_is_control(index) && !index_find(index, "control_add_embedding.linear_1.weight")) ||
-           index_find(index, "adapter.body.0.resnets.0.block1.weight") ||
-           index_find(index, "body.0.block1.weight");
+    return unet_is_control(index) && !index_find(index, "control_add_embedding.linear_1.weight");
 }
 
 enum status unet_control_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
         {"lora_controlnet", "a Control-LoRA, which needs the weights of its base model"},
         {"difference", "the difference of a control network and its base model"},
-        {"adapter.body.", "a T2I-Adapter"},
-        {"body.", "a T2I-Adapter"},
         {"motion_", "a control network for videos"},
         {"down_blocks.0.motion_modules.", "a control network for videos"},
         {"class_embedding.", "a class-conditional control network"},

@@ -15,12 +15,10 @@ struct unet_control_settings {
  * block's stream is the buffer that does not hold the last skip. */
 struct unet_control_state {
     struct unet_state unet;
-    /* Results of the hint convolutions [Y, X, C], shared by all lanes of a prompt; union networks: their sum
-     * over the control images, with strengths if there are several images. */
+    /* Results of the hint convolutions [Y, X, C], shared by all lanes of a prompt; union networks: sum over
+     * the control images, see unet_control_union.c. */
     struct tensor hint;
-    /* Union networks: a token per control image [images, TOKEN], then those and the latent's token,
-     * [images + 1, TOKEN]. */
-    struct tensor image_tokens, tokens;
+    struct tensor tokens; /* union networks: a token of each control image [images, TOKEN], like hint */
 };
 
 /* Indices into component.dims after those of enum unet_dim. */
@@ -85,8 +83,14 @@ enum { N_UNET_CONTROL_DIMENSIONS = N_UNET_SIZES + 5 + N_UNET_CONFIG };
         {"global_pool_conditions"}, offsetof(struct unet_control_settings, pools), SETTING_BOOL, 0, 0, 1     \
     }
 
-/* Lists the blocks after those that make skip 0 of the state: the down side, the middle, the residuals. */
+/* Lists the blocks that follow `hint` in the state: the input, the down side, the middle, the residuals. */
 void unet_control_add_encoder(struct unet_list *list);
+
+/* True for the files of both families: diffusers' names, or those of the authors' checkpoints. */
+static inline bool unet_is_control(const struct tensor_index *index) {
+    return index_find(index, "controlnet_cond_embedding.conv_in.weight") ||
+           (index_find(index, "input_hint_block.0.weight") && index_find(index, "zero_convs.0.0.weight"));
+}
 
 /* Callbacks of both families; struct family and struct family_control document each. */
 enum status unet_control_refuse(const struct component *c, struct error *e);

@@ -2,13 +2,18 @@
  * another input, one network for one or more images of different kinds.
  *
  * Each image gives a feature map h by the hint convolutions, and a token: the mean of h over the pixels plus
- * the embedding of the image's kind. The tokens and the mean of c = conv_in(latent) pass through transformer
- * layers, in each evaluation. The network's input is c plus the sum of all h and of the images' projected
- * tokens. With several images, h, token and projected token have the image's strength as a factor, and
- * residuals none. The timestep embedding also has a vector that is 1 for the kinds in use. Reference:
- * diffusers 0.42, models/controlnets/controlnet_union.py; the misspelled names are those of the files. */
+ * the embedding of the image's kind. The tokens pass through transformer layers. The network's input is
+ * conv_in(latent) plus the sum of all h and of the projected tokens. With several images, h, token and
+ * projected token have the image's strength as a factor, and residuals none. The timestep embedding also has
+ * a vector that is 1 for the kinds in use.
+ *
+ * The layers' attention runs over the batch, in the authors' code and in diffusers. The batch of an image has
+ * the same tokens in all lanes, so each token attends to itself: attention returns the values, without
+ * queries and keys. (ComfyUI attends over the tokens.) The token of the latent, the authors' last one, thus
+ * has no effect. Reference: diffusers 0.42, models/controlnets/controlnet_union.py; the misspelled names are
+ * those of the files.
+ */
 #include "kernels/ops.h"
-#include "models/clip_layers.h"
 #include "models/unet_control.h"
 
 struct union_hint_weights {
@@ -28,21 +33,18 @@ WEIGHT_TABLE(union_hint_table, UNION_HINT, union_hint_weights, "", "");
     X##LINEAR(S, in, TIME, MODE_COLUMNS, "control_add_embedding.linear_1")                                   \
     X##LINEAR(S, out, TIME, TIME, "control_add_embedding.linear_2")
 WEIGHT_TABLE(mode_table, MODE_EMBEDDING, mode_weights, "", "");
-CONV_TABLE(union_in_table, OUT, IN_CHANNELS, K3, "conv_in");
+/* Of the fused queries, keys and values, only the values. */
 #define TOKEN_LAYER(X, S)                                                                                    \
     X##NORM(S, norm1, TOKEN, "ln_1")                                                                         \
-    X##WEIGHT(S, q.weight, SHAPED(2, TOKEN, TOKEN), "attn.in_proj_weight[0/3]")                              \
-    X##WEIGHT(S, q.bias, SHAPED(1, TOKEN), "attn.in_proj_bias[0/3]")                                         \
-    X##WEIGHT(S, k.weight, SHAPED(2, TOKEN, TOKEN), "attn.in_proj_weight[1/3]")                              \
-    X##WEIGHT(S, k.bias, SHAPED(1, TOKEN), "attn.in_proj_bias[1/3]")                                         \
-    X##WEIGHT(S, v.weight, SHAPED(2, TOKEN, TOKEN), "attn.in_proj_weight[2/3]")                              \
-    X##WEIGHT(S, v.bias, SHAPED(1, TOKEN), "attn.in_proj_bias[2/3]")                                         \
+    X##WEIGHT(S, v_weight, SHAPED(2, TOKEN, TOKEN), "attn.in_proj_weight[2/3]")                              \
+    X##WEIGHT(S, v_bias, SHAPED(1, TOKEN), "attn.in_proj_bias[2/3]")                                         \
     X##LINEAR(S, out, TOKEN, TOKEN, "attn.out_proj")                                                         \
     X##NORM(S, norm2, TOKEN, "ln_2")                                                                         \
     X##LINEAR(S, up, TOKEN_FEED_FORWARD, TOKEN, "mlp.c_fc")                                                  \
     X##LINEAR(S, down, TOKEN, TOKEN_FEED_FORWARD, "mlp.c_proj")
-WEIGHT_TABLE(token_layer_table, TOKEN_LAYER, clip_layer_weights, "transformer_layes.%d.", "transformer_layes.%d.");
-LINEAR_TABLE(fuse_table, OUT, TOKEN, "spatial_ch_projs");
+struct token_layer_weights { TOKEN_LAYER(FIELD_, ) };
+WEIGHT_TABLE(token_layer_table, TOKEN_LAYER, token_layer_weights, "transformer_layes.%d.", "transformer_layes.%d.");
+LINEAR_TABLE(projection_table, OUT, TOKEN, "spatial_ch_projs");
 /* clang-format on */
 
 /* Adds the embedding of the kinds in use to the timestep embedding. */
@@ -84,14 +86,14 @@ static void forward_hint(struct context *x, const void *weights, const struct vi
     const struct lane *lane = scope->lane;
     struct tensor sum = unet_rows(state->hint);
     struct tensor h = context_tensor(x, DTYPE_F32, 3, state->hint.dim);
-    struct tensor row = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, state->image_tokens.dim[1]});
+    struct tensor row = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, state->tokens.dim[1]});
     uint64_t mark = x->scratch->used;
     for (int i = 0; i < lane->n_controls; i++) {
         float factor = input_factor(lane, i);
         unet_hint(x, h, &w->hint, lane->control[i].input, settings->bgr);
         unet_mean(x, row, h);
         op_add(x, row, row, tensor_slice(w->modes, lane->control[i].mode, 1));
-        scale_rows(x, tensor_slice(state->image_tokens, i, 1), row, factor);
+        scale_rows(x, tensor_slice(state->tokens, i, 1), row, factor);
         if (i)
             op_add_scaled(x, sum, sum, unet_rows(h), factor);
         else
@@ -100,53 +102,53 @@ static void forward_hint(struct context *x, const void *weights, const struct vi
     }
 }
 
-static void forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct unet_control_state *state = scope->lane->state;
-    int32_t images = state->image_tokens.dim[0];
-    unet_conv_in(x, weights, scope, (struct tensor){0});
-    op_copy(x, tensor_slice(state->tokens, 0, images), state->image_tokens);
-    unet_mean(x, tensor_slice(state->tokens, images, 1), state->unet.skip[0]);
-}
-
+/* tokens += out(v(norm1(tokens))); tokens += down(quick_gelu(up(norm2(tokens)))). */
 static void forward_token_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
-    static const struct clip_layer_settings layer = {.norm_eps = 1e-5F, .heads = 8, .gelu = CLIP_GELU_QUICK};
+    const struct token_layer_weights *w = weights;
     const struct unet_control_state *state = scope->lane->state;
-    struct clip_scratch scratch = clip_layer_scratch(x, weights, state->tokens);
-    clip_layer(x, weights, &layer, state->tokens, &scratch);
+    const float eps = 1e-5F;
+    struct tensor tokens = state->tokens;
+    struct tensor n = context_tensor(x, DTYPE_F32, 2, tokens.dim),
+                  v = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){tokens.dim[0], w->up.weight.dim[0]});
+    op_layer_norm(x, n, tokens, (struct affine){.weight = w->norm1.weight, .bias = w->norm1.bias}, eps);
+    op_linear_few(x, v, n, w->v_weight, w->v_bias, ACTIVATION_NONE);
+    op_linear_few(x, n, v, w->out.weight, w->out.bias, ACTIVATION_NONE);
+    op_add(x, tokens, tokens, n);
+    op_layer_norm(x, n, tokens, (struct affine){.weight = w->norm2.weight, .bias = w->norm2.bias}, eps);
+    op_linear_few(x, up, n, w->up.weight, w->up.bias, ACTIVATION_NONE);
+    op_linear_few(x, n, up, w->down.weight, w->down.bias, ACTIVATION_GELU_QUICK);
+    op_add(x, tokens, tokens, n);
 }
 
-/* Adds the images' feature maps and projected tokens to the network's input. */
-static void forward_fuse(struct context *x, const void *weights, const struct visit_scope *scope) {
+/* Adds the projected tokens to the sum of the images' feature maps. */
+static void forward_projection(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct unet_control_state *state = scope->lane->state;
-    int32_t images = state->image_tokens.dim[0];
-    struct tensor in = unet_rows(state->unet.skip[0]);
-    struct tensor projected = context_tensor(x, DTYPE_F32, 2, (int32_t[]){images, in.dim[1]});
-    op_linear_few(x, projected, tensor_slice(state->tokens, 0, images), w->weight, w->bias, ACTIVATION_NONE);
-    op_add(x, in, in, unet_rows(state->hint));
-    for (int32_t i = 0; i < images; i++)
-        op_add_scaled(x, in, in, tensor_slice(projected, i, 1), input_factor(scope->lane, i));
+    struct tensor sum = unet_rows(state->hint);
+    struct tensor projected = context_tensor(x, DTYPE_F32, 2, (int32_t[]){state->tokens.dim[0], sum.dim[1]});
+    op_linear_few(x, projected, state->tokens, w->weight, w->bias, ACTIVATION_NONE);
+    for (int32_t i = 0; i < state->tokens.dim[0]; i++)
+        op_add_scaled(x, sum, sum, tensor_slice(projected, i, 1), input_factor(scope->lane, i));
 }
 
 BLOCK(kind_modes, "control_embedding", "control_add_embedding", mode_table, mode_weights, forward_modes,
       .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
 BLOCK(kind_hint, "hint", "controlnet_cond_embedding", union_hint_table, union_hint_weights, forward_hint,
       .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-BLOCK(kind_in, "conv_in", "conv_in", union_in_table, linear_weights, forward_in, .never_quantised = true);
-BLOCK(kind_token_layer, "token_layer", "transformer_layes.%d", token_layer_table, clip_layer_weights,
-      forward_token_layer);
-BLOCK(kind_fuse, "fuse", "spatial_ch_projs", fuse_table, linear_weights, forward_fuse,
-      .never_quantised = true);
+BLOCK(kind_token_layer, "token_layer", "transformer_layes.%d", token_layer_table, token_layer_weights,
+      forward_token_layer, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+BLOCK(kind_projection, "token_projection", "spatial_ch_projs", projection_table, linear_weights,
+      forward_projection, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 
 static int union_blocks(const struct component *c, struct block_ref *refs) {
     struct unet_list list = {c, refs, 0};
     unet_add(&list, &unet_conditioning[1], (struct block_ref){0});
     unet_add(&list, &kind_modes, (struct block_ref){0});
     unet_add(&list, &kind_hint, (struct block_ref){0});
-    unet_add(&list, &kind_in, (struct block_ref){0});
     for (int i = 0; i < c->dims[TOKEN_LAYERS]; i++)
         unet_add(&list, &kind_token_layer, (struct block_ref){.number = i});
-    unet_add(&list, &kind_fuse, (struct block_ref){0});
+    unet_add(&list, &kind_projection, (struct block_ref){0});
     unet_control_add_encoder(&list);
     return list.n;
 }
@@ -172,12 +174,11 @@ static enum status union_configure(struct component *c, const struct config *con
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     const int32_t *d = c->dims;
     if (unet_control_configure(c, config, e) != OK) return e->code;
-    if (d[MODE_COLUMNS] == d[MODES] * s->time_id_columns && d[TOKEN] == d[CHANNELS] && d[TOKEN] % 8 == 0)
-        return OK;
+    if (d[MODE_COLUMNS] == d[MODES] * s->time_id_columns && d[TOKEN] == d[CHANNELS]) return OK;
     return error_set(e, SHAPE,
                      "unsupported ControlNet Union: sizes of its embeddings" WHERE "%s" FOUND
                      "%d modes, control_add_embedding of %d columns, tokens of %d columns" EXPECTED
-                     "%d columns for each mode, tokens of %d columns, a multiple of 8",
+                     "%d columns for each mode, tokens of %d columns",
                      c->index.sources[0].path, d[MODES], d[MODE_COLUMNS], d[TOKEN], s->time_id_columns,
                      d[CHANNELS]);
 }
@@ -202,12 +203,10 @@ static const struct dimension union_dimensions[] = {
     {.place = TOKEN, OF_TENSOR(2, 0, "spatial_ch_projs.weight"), .key = "num_proj_channel"},
 };
 static const struct setting union_settings[] = {UNET_CONTROL_SETTINGS};
-static const struct expectation union_expects[] = {
-    {"act_fn", "silu"}, {"addition_embed_type", "text_time"}, {"num_trans_head", "8"}, {0}};
-
-/* Kinds of control images of xinsir's networks; the first six are those of the smaller one. */
-static const char *const union_modes[] = {
-    "pose", "depth", "soft edges", "lines or canny", "normals", "segments", "tile", "repaint", NULL};
+/* Kinds of control images of xinsir's networks, named as in ComfyUI, comfy/cldm/control_types.py; the smaller
+ * network has the first six. hed: soft edges and scribbles; canny: also line drawings. */
+static const char *const union_modes[] = {"openpose", "depth", "hed",     "canny", "normal",
+                                          "segment",  "tile",  "repaint", NULL};
 
 const struct family family_unet_control_union = {
     .name = "unet_control_union",
@@ -221,7 +220,7 @@ const struct family family_unet_control_union = {
                .n_dimensions = COUNT_OF(union_dimensions),
                .settings = union_settings,
                .n_settings = COUNT_OF(union_settings),
-               .expects = union_expects,
+               .expects = unet_expects,
                .configure = union_configure,
                .derive_dims = union_derive_dims,
                .derive = unet_control_derive},

@@ -340,8 +340,10 @@ static int control_visits(const struct component *c, const struct component *den
     for (int i = refiners; i < d[LAYERS] && d[REFINER] == REFINER_LAYERS; i++)
         visits[n++] =
             (struct control_visit){.block = control_block(c, &control_kind_layer, i), .after = after};
-    visits[n++] = (struct control_visit){
-        .block = control_block(c, &control_kind_layer_before, 0), .after = after, .pass = PASS_MAIN};
+    /* x includes the refiner's residuals of all networks: the visit follows theirs. */
+    visits[n++] = (struct control_visit){.block = control_block(c, &control_kind_layer_before, 0),
+                                         .after = zimage_layer_block(denoiser, 0) - 1,
+                                         .pass = PASS_MAIN};
     for (int i = 0; i < d[LAYERS]; i++)
         visits[n++] =
             (struct control_visit){.block = control_block(c, &control_kind_layer, i),

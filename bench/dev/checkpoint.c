@@ -34,7 +34,7 @@ static const char *file_name(const struct slot *slot) {
 }
 
 static bool is_sharded(const struct slot *slot) {
-    return !family_decodes(slot->family);
+    return !family_decodes(slot->family) && slot->family->kind != FAMILY_CONTROL;
 }
 
 /* Returns the folder of a slot's component. NULL: a tiny decoder, which is written to the checkpoint's top
@@ -294,7 +294,8 @@ static enum status checkpoint_list_folder(struct writer *w, const char *folder, 
     int n_slots = 0;
     while (n_slots < SLOTS_MAX && w->recipe->slot[n_slots].family) n_slots++;
     for (int i = n_slots; i-- > 0 && e->code == OK;) {
-        if (strcmp(w->recipe->slot[i].folder, folder) != 0) continue;
+        bool left_out = w->sizes.only < SLOTS_MAX && i != w->sizes.only;
+        if (left_out || strcmp(w->recipe->slot[i].folder, folder) != 0) continue;
         struct component *c = &s->components[s->n++];
         list_slot(w, i, c, e);
         if (c->family->kind != FAMILY_ENCODER) s->configured[s->n_configured++] = c;

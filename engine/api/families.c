@@ -32,6 +32,13 @@ static void add_input(json_t *list, const char *flag, const char *what, bool nee
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
+/* True if a family of control networks controls this denoiser. */
+static bool has_control_networks(const struct family *denoiser) {
+    for (int i = 0; families[i]; i++)
+        if (families[i]->kind == FAMILY_CONTROL && families[i]->control.denoiser == denoiser) return true;
+    return false;
+}
+
 /* Lists the model's inputs besides the prompt (reference images, mask, first frame, ...). */
 static json_t *takes_json(const struct sluice_model *m) {
     json_t *list = json_array();
@@ -54,6 +61,9 @@ static json_t *takes_json(const struct sluice_model *m) {
     if (r->images.init == INIT_IMG2IMG || control) add_input(list, "--mask", "mask", hole);
     if (r->images.references_max > 1)
         snprintf(references, sizeof references, "up to %d reference images", r->images.references_max);
+    if (r->images.concat == CONCAT_CONTROL_IMAGE) add_input(list, "--control-image", "control image", true);
+    if (has_control_networks(denoiser->family))
+        add_input(list, "--control-net", "control network (ControlNet)", false);
     if (r->images.references_max) add_input(list, "--ref-image", references, r->images.references_min > 0);
     if (recipe_redux_slot(r) < SLOTS_MAX)
         add_input(list, "--redux-image", "images that join the prompt, with --redux", false);

@@ -1,10 +1,12 @@
 #include "engine/api/plan_json.h"
 
+#include "engine/job/controls.h"
 #include "engine/job/job.h"
 #include "engine/job/layout.h"
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
+#include "engine/job/upscale.h"
 #include "engine/run/advice.h"
 #include "kernels/cuda/cards.h"
 #include "loaders/json.h"
@@ -15,13 +17,14 @@ static const char *const bound_names[N_BOUNDS] = {"compute", "bus", "disk"};
 
 struct sluice_plan plan_summary(const struct job *job) {
     const struct plan *p = &job->plan;
+    struct picture_size size = upscale_output_size(job->second_pass ? job->second_pass : job);
     struct error does_not_fit = {0};
     struct sluice_plan summary = {
         .struct_size = sizeof summary,
         .fits = plan_check(job->need, p, &does_not_fit) == OK,
         .batch = job->latents.batch,
-        .width = job->request.width,
-        .height = job->request.height,
+        .width = size.width,
+        .height = size.height,
         .frames = job->request.frames > 1 ? job->request.frames : 1,
         .ram_budget_bytes = (int64_t)p->ram_budget_bytes,
         .vram_budget_bytes = (int64_t)p->vram_budget_bytes,
@@ -52,6 +55,27 @@ static json_t *tokens_json(const struct job *job, int slot) {
         json_push(counts, json_integer(tokens->n_keys ? tokens->n_keys : tokens->n_ids));
     }
     return counts;
+}
+
+/* Adds the control images: "network" -1 for an image that the model itself reads. */
+static void put_controls(const struct job *job, json_t *json) {
+    json_t *list = json_array();
+    for (int i = 0; i < job->n_controls; i++) {
+        const struct job_control *from = &job->controls[i];
+        const char *mode = controls_mode_name(job, i);
+        char name[CONTROL_NAME_BYTES];
+        json_t *control = json_pack("{s:i, s:o, s:f, s:f, s:f, s:b}", "network",
+                                    from->component < 0 ? -1 : from->component - MODEL_CONTROL, "name",
+                                    json_string_of(controls_name(job, i, name)), "strength", from->strength,
+                                    "start", from->start, "end", from->end, "canny", from->canny);
+        if (mode) json_put(control, "mode", json_string(mode));
+        if (job->pictures.input[control_picture(i, CONTROL_MASK)].width)
+            json_put(control, "inpaint", json_true());
+        json_push(list, control);
+    }
+    json_array_size(list) ? json_put(json, "controls", list) : json_decref(list);
+    if (job->pictures.controls_assumed) json_put(json, "controls_assumed", json_true());
+    if (job->request.guess_mode) json_put(json, "guess_mode", json_true());
 }
 
 static void put_pictures(const struct job *job, json_t *json) {
@@ -102,6 +126,10 @@ static json_t *request_json(const struct job *job) {
     if (json && job->settings.weights.type != N_DTYPES)
         json_put(json, "type", json_string(dtype_name(job->settings.weights.type)));
     if (r->converted) json_put(json, "converted", json_true());
+    if (job->upscale.to.width)
+        json_put(json, "upscaled",
+                 json_pack("{s:s, s:i, s:i}", "family", job->model->component[job->upscale.component].family->name,
+                           "width", job->upscale.to.width, "height", job->upscale.to.height));
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny) json_put(json, "decoder", json_string(tiny->family->name));
     if (json && r->frames > 1) json_put(json, "frames", json_integer(r->frames));
@@ -135,7 +163,14 @@ static json_t *request_json(const struct job *job) {
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->settings.n_prompts) put_slg(json, r);
+    if (job->second_pass)
+        json_put(json, "hires",
+                 json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
+                           r->hires_strength, "steps", r->hires_steps, "upscaler",
+                           r->hires_upscaler ? r->hires_upscaler : "latent", "width",
+                           job->second_pass->request.width, "height", job->second_pass->request.height));
     put_pictures(job, json);
+    put_controls(job, json);
     if (job->settings.preview == PREVIEW_NONE) return json;
     struct stage_need takes = {0};
     candidates_add_preview(job, true, &takes);
@@ -155,12 +190,17 @@ static const char *tier(const struct plan_stage *stage, int block) {
 static json_t *blocks_json(const struct job *job, int s) {
     const struct plan_stage *p = &job->plan.stage[s];
     json_t *blocks = json_array();
-    for (int i = 0; i < job->layout.stages[s].n_blocks; i++)
-        json_push(blocks,
-                  json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", job->layout.stages[s].blocks[i]->name,
-                            "bytes", integer(job->need->stage[s].block_bytes[i]), "resident",
-                            (int)plan_is_resident(p, i), "hoisted", (int)job->need->stage[s].hoists, "tier",
-                            tier(p, i)));
+    char name[LAYOUT_NAME_BYTES];
+    for (int i = 0; i < job->layout.stages[s].n_blocks; i++) {
+        const struct stage_need *need = &job->need->stage[s];
+        json_t *block =
+            json_pack("{s:s, s:I, s:b, s:b, s:s}", "name", layout_block_name(job, &job->layout, s, i, name),
+                      "bytes", integer(need->block_bytes[i]), "resident", (int)plan_is_resident(p, i),
+                      "hoisted", (int)need->hoists, "tier", tier(p, i));
+        double loads = 1 + (double)need->block_extra_loads[i];
+        if (loads != 1) json_put(block, "loads_per_evaluation", json_real(loads));
+        json_push(blocks, block);
+    }
     return blocks;
 }
 

@@ -38,7 +38,10 @@ const char *sluice_version(void) {
 const char *sluice_part_flag(int i, char *help, size_t help_bytes) {
     const char *flag = part_flag(i);
     if (!flag || !help) return flag;
-    part_flag_families(flag, help, help_bytes);
+    if (part_flag_chooses(flag, FAMILY_CONTROL))
+        snprintf(help, help_bytes, "control network (ControlNet) for control images; repeat it for several");
+    else
+        part_flag_families(flag, help, help_bytes);
     size_t n = strlen(help);
     const char *more = part_flag_chooses(flag, FAMILY_TINY_DECODER)
                            ? ", faster, slightly different images; none: not used"

@@ -79,7 +79,8 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
                                  r->type,           r->fit,
                                  r->prompt_weights, r->sampler,
                                  r->scheduler,      r->prediction,
-                                 r->preview,        r->lora_dir};
+                                 r->preview,        r->lora_dir,
+                                 r->hires_upscaler};
     const struct sluice_picture *const images[] = {r->init_image, r->mask, r->end_image};
     struct sha256_ctx sha;
     sha256_init(&sha);
@@ -112,7 +113,8 @@ static enum status plan_job(struct sluice_session *s, const struct sluice_reques
                                         .device = s->device,
                                         .requantised = &s->requantised,
                                         .adapters = &s->adapters,
-                                        .prompt_cache = &s->prompt_cache};
+                                        .prompt_cache = &s->prompt_cache,
+                                        .upscales = s->upscales || s->model->upscales_only};
     drop_planned(s);
     /* Frees resident weights that the previous run converted to another type. The store would mistake them
      * for weights of this run. */
@@ -162,7 +164,7 @@ static enum status suggest_smaller_decode(const struct job *job, struct error *e
     const struct error plain = *e;
     const struct sluice_request *r = &job->request;
     struct sluice_request with_tiling = *r, undecoded = *r;
-    if (r->plan || r->no_decode)
+    if (r->plan || r->no_decode || job->context.upscales)
         return e->code; /* no suggestion: a --plan file is fixed, or --no-decode is already set */
     with_tiling.vae_tiling = "on";
     undecoded.no_decode = true;
@@ -212,7 +214,8 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     if (plan_check(job.need, &job.plan, e) == BUDGET) suggest_smaller_decode(&job, e);
     if (e->code != OK) goto out;
     warn_run(&s->options, &job, request->cfg_scale);
-    if (pictures_read(&job, e) != OK) goto out;
+    for (struct job *pass = &job; pass && e->code == OK; pass = pass->second_pass) pictures_read(pass, e);
+    if (e->code != OK) goto out;
     struct running running = {.job = &job,
                               .options = &s->options,
                               .report = &s->report,
@@ -350,6 +353,21 @@ int sluice_decode(sluice_session *session, const struct sluice_request *request,
     copy_sized(&r, sizeof r, request);
     if (decode_dims(session, latent_file, dim, &e) == OK) run_job(session, &r, latent_file, dim, &e);
     session->report.error = e;
+    return publish_error(&e, error);
+}
+
+int sluice_upscale(sluice_session *session, const struct sluice_picture *picture,
+                   const struct sluice_request *request, struct sluice_error *error) {
+    struct error e = {0};
+    struct sluice_request r;
+    if (!check_run_arguments(session, request, &e) || !check_struct_size(picture, "picture", &e))
+        return publish_error(&e, error);
+    copy_sized(&r, sizeof r, request);
+    r.init_image = picture;
+    if (!session->model->upscales_only) drop_planned(session); /* the plan is of another kind of job */
+    session->upscales = true;
+    run_job(session, &r, NULL, NULL, &e);
+    session->upscales = false;
     return publish_error(&e, error);
 }
 

@@ -88,6 +88,24 @@ static void warn_of_strength(const struct sluice_session_options *to, const stru
              r->strength, r->steps, r->strength < 1 ? "more steps or " : "");
 }
 
+/* Warns of control images without effect. */
+static void warn_of_controls(const struct sluice_session_options *to, const struct job *job) {
+    double steps = job->schedule.grid.n;
+    for (int i = 0; i < job->n_controls; i++) {
+        const struct job_control *control = &job->controls[i];
+        int n_used = 0;
+        for (int step = 0; step < job->schedule.grid.n; step++)
+            n_used += step / steps >= control->start && (step + 1) / steps <= control->end;
+        if (control->strength == 0)
+            log_line(to, SLUICE_WARNING, "control image %d has no effect: --control-strength is 0", i);
+        else if (!n_used)
+            log_line(to, SLUICE_WARNING,
+                     "control image %d has no effect: none of the %d steps lies between --control-start %g "
+                     "and --control-end %g",
+                     i, job->schedule.grid.n, control->start, control->end);
+    }
+}
+
 static void warn_of_slg(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
     int n = job->schedule.n_steps, n_in_interval = 0;
@@ -218,6 +236,7 @@ void warn_plan(const struct sluice_session_options *to, const struct job *job) {
     log_adapters(to, job);
     warn_of_guidance_limits(to, job);
     warn_of_slg(to, job);
+    warn_of_controls(to, job);
 }
 
 void warn_run(const struct sluice_session_options *to, const struct job *job, double requested_scale) {
@@ -228,6 +247,7 @@ void warn_run(const struct sluice_session_options *to, const struct job *job, do
     warn_of_guidance_limits(to, job);
     warn_of_strength(to, job);
     warn_of_slg(to, job);
+    warn_of_controls(to, job);
     warn_of_preview_colours(to, job);
     const char *negative = job->model->recipe->text.default_negative;
     if (negative && job->settings.n_prompts > 1 && !job->settings.decode_only &&
@@ -236,6 +256,9 @@ void warn_run(const struct sluice_session_options *to, const struct job *job, do
                  "the negative prompt is this model's default; --negative-prompt \"\" turns it off");
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (fit_changes(&job->pictures.fitting[i]))
+            log_fitted_image(to, &job->pictures.input[i], &job->pictures.fitting[i]);
+    for (int i = PICTURE_CONTROL; i < PICTURES_MAX; i++)
+        if (job->pictures.fitted[i].width && fit_changes(&job->pictures.fitting[i]))
             log_fitted_image(to, &job->pictures.input[i], &job->pictures.fitting[i]);
     log_references(to, job);
     log_tiny_decoder(to, job);

@@ -1,37 +1,40 @@
 #include "engine/generate/images.h"
 
 #include "engine/generate/dump.h"
+#include "engine/generate/second_pass.h"
+#include "engine/generate/upscale.h"
+#include "engine/job/controls.h"
 #include "engine/job/layout.h"
 #include "kernels/ops.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static enum status emit_frame(struct running *r, int image, int frame, struct tensor picture,
-                              struct error *e) {
-    struct job *job = r->job;
-    struct report *report = r->report;
-    struct context x = {.device = job->device, .error = e};
-    struct tensor rgb = job->layout.rgb;
-    char sha256[SHA256_HEX];
-    double stalled = 0;
-    bool last = frame + 1 == job->request.frames;
-    if (job->request.dump) {
-        /* The first image's file name has no number; names of video frames always have a number. */
-        char name[48] = "decoded";
-        size_t n = strlen(name);
-        if (image) n += (size_t)snprintf(name + n, sizeof name - n, "_%03d", image);
-        if (job->request.frames > 1) snprintf(name + n, sizeof name - n, "_frame_%04d", frame);
-        if (dump_save_picture(job->sys, job->request.dump, name, picture, e) != OK) return e->code;
+/* Adds the pixels of an image to a hash, as RGB triples or RGBA quadruples. */
+static void hash_pixels(struct sha256_ctx *sha, struct tensor rgb, struct tensor alpha) {
+    const uint8_t *colours = rgb.data, *opacity = alpha.data;
+    int64_t pixels = (int64_t)rgb.dim[0] * rgb.dim[1];
+    if (!alpha.rank) sha256_update(sha, 3 * (size_t)pixels, colours);
+    for (int64_t i = 0; i < pixels && alpha.rank; i++) {
+        sha256_update(sha, 3, colours + 3 * i);
+        sha256_update(sha, 1, opacity + i);
     }
-    op_image_to_rgb(&x, rgb, picture);
-    if (device_wait(job->device, &stalled, e) != OK) return e->code;
-    sha256_hex(rgb.data, (size_t)tensor_bytes(&rgb), sha256);
+}
+
+void images_emit(struct running *r, int image, int frame, struct tensor rgb, struct tensor alpha) {
+    const struct job *job = r->pass;
+    struct report *report = r->report;
+    struct sha256_ctx sha;
+    char sha256[SHA256_HEX];
+    bool last = frame + 1 == job->request.frames;
+    sha256_init(&sha);
+    hash_pixels(&sha, rgb, alpha);
+    sha256_end(&sha, sha256);
     if (!frame) sha256_init(&r->frames);
-    sha256_update(&r->frames, (size_t)tensor_bytes(&rgb), rgb.data);
+    hash_pixels(&r->frames, rgb, alpha);
     if (last) sha256_end(&r->frames, report->image_sha256[image]);
-    layout_split_alpha(&job->layout);
     const struct component *tiny = job_tiny_decoder(job);
+    char controls[CONTROLS_TEXT_BYTES];
     struct sluice_image out = {
         .struct_size = sizeof out,
         .index = image,
@@ -54,15 +57,43 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
         .cfg_norm = job->settings.decode_only ? 0 : job->request.cfg_norm,
         .cfg_until = job->settings.decode_only ? 1 : job->request.cfg_until,
         .decoder = tiny ? tiny->family->name : NULL,
-        .alpha = job->layout.alpha.data,
+        .alpha = alpha.data,
+        .controls = controls_text(job, controls),
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;
-    return OK;
+}
+
+static enum status emit_frame(struct running *r, int image, int frame, struct tensor picture,
+                              struct error *e) {
+    struct job *job = r->pass;
+    struct context x = {.device = job->device, .error = e};
+    struct tensor rgb = job->layout.rgb, packed = rgb;
+    double stalled = 0;
+    if (job->request.dump) {
+        /* The first image's file name has no number; names of video frames always have a number. */
+        char name[48] = "decoded";
+        size_t n = strlen(name);
+        if (image) n += (size_t)snprintf(name + n, sizeof name - n, "_%03d", image);
+        if (job->request.frames > 1) snprintf(name + n, sizeof name - n, "_frame_%04d", frame);
+        if (dump_save_picture(job->sys, job->request.dump, name, picture, e) != OK) return e->code;
+    }
+    op_image_to_rgb(&x, rgb, picture);
+    if (device_wait(job->device, &stalled, e) != OK) return e->code;
+    layout_split_alpha(&job->layout);
+    packed.dim[2] = 3;
+    packed.row_bytes = 3;
+    if (job->upscale.to.width)
+        upscale_store(job, image, frame);
+    else if (job->second_pass)
+        second_pass_enlarge(r, image, packed);
+    else
+        images_emit(r, image, frame, packed, job->layout.alpha);
+    return e->code;
 }
 
 enum status images_decoded(struct running *r, int stage, int evaluation, struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     const struct frame_chunk *chunk = &job->latents.chunks[evaluation % job->latents.n_chunks];
     struct tensor frames = tensor_slice(job->layout.picture, 0, chunk->n_frames);
     if (check_finite(frames, "the decoded image", job->layout.stages[stage].name, -1, e) != OK)

@@ -3,14 +3,14 @@
 #define SLUICE_GENERATE_REPORT_H
 
 #include "engine/cache/sha256.h"
-#include "engine/job/job.h"
+#include "engine/job/layout.h"
 #include "engine/machine/machine.h"
 
 /* The longest wait of a visit for its block. The block's name is copied, because some blocks are freed at the
  * end of a run. */
 struct stall {
     double seconds; /* 0: no wait */
-    char block[BLOCK_NAME_MAX];
+    char block[LAYOUT_NAME_BYTES];
 };
 
 struct stage_record {

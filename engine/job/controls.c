@@ -255,3 +255,29 @@ char *controls_name(const struct job *job, int i, char out[CONTROL_NAME_BYTES]) 
     snprintf(out, CONTROL_NAME_BYTES, "%.*s", (int)(end - name), name);
     return out;
 }
+
+const char *controls_mode_name(const struct job *job, int i) {
+    int component = job->controls[i].component;
+    const struct component *c = component < 0 ? NULL : &job->model->component[component];
+    const char *const *names = c && c->control.modes ? c->family->control.modes : NULL;
+    for (int k = 0; names && names[k]; k++)
+        if (k == job->controls[i].mode) return names[k];
+    return NULL;
+}
+
+char *controls_text(const struct job *job, char out[CONTROLS_TEXT_BYTES]) {
+    size_t at = 0;
+    for (int i = 0; i < job->n_controls; i++) {
+        const struct job_control *control = &job->controls[i];
+        char name[CONTROL_NAME_BYTES];
+        const char *mode = controls_mode_name(job, i);
+        at += (size_t)snprintf(out + at, CONTROLS_TEXT_BYTES - at, "%sModule: %s, Model: %s, Weight: %.9g",
+                               i ? "\n" : "", control->canny ? "canny" : "none", controls_name(job, i, name),
+                               control->strength);
+        if (mode) at += (size_t)snprintf(out + at, CONTROLS_TEXT_BYTES - at, ", Union type: %s", mode);
+        at += (size_t)snprintf(out + at, CONTROLS_TEXT_BYTES - at,
+                               ", Guidance Start: %.9g, Guidance End: %.9g%s", control->start, control->end,
+                               job->request.guess_mode ? ", Control Mode: ControlNet is more important" : "");
+    }
+    return at ? out : NULL;
+}

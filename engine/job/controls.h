@@ -28,5 +28,10 @@ enum { CONTROL_NAME_BYTES = 128 };
 /* Name of the network of control i: its file without extension, or its folder for a diffusers file name; the
  * family's name if it has no files; the model's name for an image that the denoiser reads. Returns out. */
 char *controls_name(const struct job *job, int i, char out[CONTROL_NAME_BYTES]);
+enum { CONTROLS_TEXT_BYTES = CONTROLS_MAX * (CONTROL_NAME_BYTES + 192) };
+/* Describes the controls for the metadata of images (sluice_image.controls). Returns out; NULL: none. */
+char *controls_text(const struct job *job, char out[CONTROLS_TEXT_BYTES]);
+/* Name of the control's mode; NULL: the network has no modes, or no names of them. */
+const char *controls_mode_name(const struct job *job, int i);
 
 #endif

@@ -10,7 +10,11 @@ const struct component *job_component(const struct job *job, int slot) {
 
 const struct component *job_tiny_decoder(const struct job *job) {
     const struct component *c = &job->model->component[job->settings.decoder_slot];
-    return c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
+    return c->family && c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
+}
+
+bool job_decodes(const struct job *job) {
+    return job->second_pass ? job->settings.hires >= HIRES_LANCZOS : !job->request.no_decode;
 }
 
 bool job_blends_mask(const struct job *job) {
@@ -63,7 +67,8 @@ static void fill_grid(struct job *job) {
     options.table = to->noise;
     sampling_fill(&job->settings.sampling, &options, &to->grid);
     to->n_steps = r->steps;
-    if (!r->init_image || job->model->init != INIT_IMG2IMG) return;
+    bool begins_at_image = r->init_image && job->model->init == INIT_IMG2IMG;
+    if (!begins_at_image && !job->context.first_pass) return;
     int first = sampling_first_step(&job->settings.sampling, r->steps, r->strength), last = to->grid.n - 1;
     if (first > last) first = last;
     grid_skip(&to->grid, first);

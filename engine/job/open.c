@@ -5,6 +5,8 @@
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/second_pass.h"
+#include "engine/job/upscale.h"
 
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
  * before their base components change, because a component with adapters refers to the base component's
@@ -13,6 +15,7 @@ static enum status make_components(struct job *job, struct error *e) {
     struct requantised *r = job->context.requantised;
     struct session_adapters *a = job->context.adapters;
     struct adapter_base base = {job->model, r};
+    if (job->context.first_pass) return OK; /* the first pass's job has made them */
     if (r && a && (!r->made || !conversion_equals(r->choice, job->settings.weights)))
         session_adapters_drop_components(a);
     if (r && requantised_prepare(r, job->model, job->settings.weights, e) != OK) return e->code;
@@ -100,7 +103,14 @@ enum status job_open(struct job *job, const struct job_context *context, const s
         if (model->component[i].family && model->component[i].family->kind == FAMILY_TEXT)
             job->prompts.text_slot[job->prompts.n_texts++] = i;
     copy_sized(r, sizeof *r, request);
+    const double flow_shift = r->flow_shift;
     pictures_copy(job);
+    if (context->upscales) {
+        job->settings.decode_only = true;
+        if (upscale_resolve_alone(job, e) != OK) return e->code;
+        pictures_fit(job);
+        return make_components(job, e) == OK ? candidates_measure(job, e) : e->code;
+    }
     if (latent_dim) {
         const struct component *decoder = model_decoder(model);
         job->settings.decode_only = true;
@@ -119,12 +129,15 @@ enum status job_open(struct job *job, const struct job_context *context, const s
     pictures_assume(job);
     if (request_resolve(job, e) != OK) return e->code;
     if (!job->settings.decode_only) pictures_fit(job);
-    if (make_components(job, e) != OK || set_sizes(job, e) != OK) return e->code;
+    if (make_components(job, e) != OK || set_sizes(job, e) != OK || upscale_resolve(job, e) != OK)
+        return e->code;
     if (!job->settings.decode_only) {
         pictures_list_encoded(job);
         if (prompts_encode(job, e) != OK || schedule_make(job, e) != OK) return e->code;
     }
     if (job->settings.preview > PREVIEW_LATENT && open_preview_job(job, e) != OK) return e->code;
+    if (job->context.first_pass) return OK; /* the first pass's job plans both */
+    if (job->settings.hires != HIRES_NONE && second_pass_open(job, flow_shift, e) != OK) return e->code;
     return candidates_measure(job, e);
 }
 
@@ -135,6 +148,11 @@ void job_close(struct job *job) {
     layout_release(job);
     if (job->preview_job) job_close(job->preview_job);
     sys->release(sys, job->preview_job);
+    if (job->second_pass) {
+        job->second_pass->layout = (struct layout){0}; /* a view of this job's layout */
+        job_close(job->second_pass);
+    }
+    sys->release(sys, job->second_pass);
     layout_close(sys, &job->layout);
     for (int i = 0; i < PICTURES_MAX; i++) sys->release(sys, job->pictures.pixels[i]);
     sys->release(sys, job->schedule.noise);
@@ -161,5 +179,6 @@ void job_move(struct job *to, struct job *from) {
         to->pictures.redux[i] = &to->pictures.input[PICTURE_REDUX + i];
     to->request.redux_images = to->pictures.redux;
     if (to->preview_job) to->preview_job->context.parent = to;
+    if (to->second_pass) to->second_pass->context.first_pass = to;
     *from = (struct job){0};
 }

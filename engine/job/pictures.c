@@ -12,6 +12,7 @@ static int picture_index_of(const struct job *job, const struct encoded *encoded
     int vision = PICTURE_VISION + encoded->reference;
     switch (encoded->kind) {
     case ENCODED_INIT:
+    case ENCODED_ENLARGED:
     case ENCODED_FRAMES:
     case ENCODED_FIRST:
         return PICTURE_INIT;
@@ -85,7 +86,7 @@ static void assume_controls(struct job *job) {
 void pictures_assume(struct job *job) {
     struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
-    if (job->settings.decode_only || (r->prompt && !job->model->published)) return;
+    if (job->settings.decode_only || job->context.first_pass || (r->prompt && !job->model->published)) return;
     if (!r->n_controls) assume_controls(job);
     if (!r->n_references && recipe->images.references_min) {
         job->pictures.references[0] = assume_picture(job, PICTURE_REFERENCES);
@@ -131,10 +132,10 @@ void pictures_copy(struct job *job) {
     r->init_image = copy_picture(job, PICTURE_INIT, r->init_image);
     r->end_image = copy_picture(job, PICTURE_END, r->end_image);
     r->mask = copy_picture(job, PICTURE_MASK, r->mask);
+    copy_controls(job);
     for (int i = 0; r->redux_images && i < r->n_redux_images && i < SLUICE_CONTROLS_MAX; i++)
         job->pictures.redux[i] = copy_picture(job, PICTURE_REDUX + i, r->redux_images[i]);
     if (r->redux_images) r->redux_images = job->pictures.redux;
-    copy_controls(job);
     if (!r->references || r->n_references > LANE_REFERENCES_MAX) return;
     for (int i = 0; i < r->n_references; i++)
         job->pictures.references[i] = copy_picture(job, PICTURE_REFERENCES + i, r->references[i]);
@@ -147,8 +148,8 @@ static struct picture_size input_size(const struct job *job, int i) {
 
 static void fit_picture(struct job *job, int i, struct fitting fitting) {
     const struct sluice_picture *input = &job->pictures.input[i];
-    bool has_alpha = i != PICTURE_MASK && i < PICTURE_CONTROL &&
-                     component_picture_channels(model_decoder(job->model)) == RGBA;
+    bool has_alpha = job->context.upscales || (i != PICTURE_MASK && i < PICTURE_CONTROL &&
+                                               component_picture_channels(model_decoder(job->model)) == RGBA);
     fitting.part.alpha = has_alpha && (input->rgb ? input->alpha != NULL : input->read_rgba_rows != NULL);
     job->pictures.fitting[i] = fitting;
     job->pictures.fitted[i] = *input;
@@ -206,21 +207,6 @@ static void fit_references(struct job *job) {
     }
 }
 
-/* Fits a picture to a vision encoder's input: bicubic resize, then crop, as in the encoder's training. */
-static void fit_for_vision(struct job *job, int i, const struct component *vision) {
-    struct picture_size unfitted = input_size(job, i);
-    struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
-    struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
-    fit_picture(job, i,
-                (struct fitting){.from = unfitted,
-                                 .size = size,
-                                 .part = {.by = TORCH_BICUBIC,
-                                          .whole = whole.width ? whole : size,
-                                          .x = grid.whole.left,
-                                          .y = grid.whole.top,
-                                          .size = size}});
-}
-
 /* Control images are stretched to the output size, as in diffusers; an image to inpaint that is the request's
  * input image is fitted like it. The edges of a control image replace the job's own copy of its pixels. */
 static void fit_controls(struct job *job, struct picture_size output) {
@@ -236,8 +222,28 @@ static void fit_controls(struct job *job, struct picture_size output) {
         }
 }
 
+/* Fits a picture to a vision encoder's input: bicubic resize, then crop, as in the encoder's training. */
+static void fit_for_vision(struct job *job, int i, const struct component *vision) {
+    struct picture_size unfitted = input_size(job, i);
+    struct vision_grid grid = vision->family->lanes.vision_grid(vision, unfitted.width, unfitted.height);
+    struct picture_size size = {grid.width, grid.height}, whole = {grid.whole.width, grid.whole.height};
+    fit_picture(job, i,
+                (struct fitting){.from = unfitted,
+                                 .size = size,
+                                 .part = {.by = TORCH_BICUBIC,
+                                          .whole = whole.width ? whole : size,
+                                          .x = grid.whole.left,
+                                          .y = grid.whole.top,
+                                          .size = size}});
+}
+
 void pictures_fit(struct job *job) {
     struct picture_size output = {job->request.width, job->request.height};
+    if (job->context.upscales) { /* the image to enlarge is read as it is */
+        struct picture_size size = input_size(job, PICTURE_INIT);
+        fit_picture(job, PICTURE_INIT, fit_make(FIT_STRETCH, size, size));
+        return;
+    }
     for (int i = 0; i < PICTURE_REFERENCES; i++)
         if (job->pictures.input[i].width)
             fit_picture(job, i, fit_make(job->settings.fit, input_size(job, i), output));
@@ -356,6 +362,9 @@ void pictures_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
     bool control = recipe->images.concat == CONCAT_CONTROL, animates = job->model->init == INIT_FIRST_FRAME;
+    const struct job *first = job->context.first_pass;
+    for (int i = 0; first && i < r->batch && first->settings.hires >= HIRES_LANCZOS; i++)
+        list_one(job, ENCODED_ENLARGED, i, 1);
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++) {
         /* A vision encoder reads every reference, or first and last frame. */
         if (recipe->slot[slot].family->kind != FAMILY_VISION || recipe->slot[slot].extra) continue;

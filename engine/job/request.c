@@ -5,6 +5,7 @@
 #include "engine/base/text.h"
 #include "engine/job/check.h"
 #include "engine/job/controls.h"
+#include "engine/job/second_pass.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -339,6 +340,7 @@ static enum status check_references(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
     int least = m->recipe->images.references_min, most = m->references_max;
+    if (job->context.first_pass) return OK; /* the second pass reads the first pass's references */
     /* An input image that is a reference takes one of the denoiser's LANE_REFERENCES_MAX references. */
     if (job_init_is_reference(job) && most == LANE_REFERENCES_MAX) most--;
     if (r->n_references < 0 || (r->n_references && !r->references))
@@ -459,15 +461,6 @@ static enum status check_pictures(struct job *job, struct error *e) {
                      tiny ? job->model->name : decoder->index.sources[0].path,
                      tiny ? "--vae FILE of an autoencoder with 'encoder.' tensors"
                           : "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
-}
-
-/* Refuses features of the request that the engine lacks. */
-static enum status check_missing_features(const struct sluice_request *r, struct error *e) {
-    bool hires = r->hires_scale != 0 || r->hires_strength != 0 || r->hires_steps || r->hires_upscaler;
-    const char *flag = hires ? "--hires" : r->upscale ? "--upscale-model" : NULL;
-    if (!flag) return OK;
-    return error_set(e, UNSUPPORTED, "%s is not supported yet" FOUND "%s" EXPECTED "a request without it",
-                     flag, flag);
 }
 
 /* ---- previews ---- */
@@ -608,7 +601,9 @@ static void fill_defaults(struct job *job) {
 
 static enum status find_precision(struct job *job, struct error *e) {
     const char *name = job->request.precision, *unsupported[N_PRECISIONS];
-    const struct family *denoiser = model_component(job->model, FAMILY_DENOISER)->family;
+    const struct family *denoiser = job->context.upscales
+                                        ? job->model->component[MODEL_UPSCALER].family
+                                        : model_component(job->model, FAMILY_DENOISER)->family;
     enum precision exact = device_default_precision(job->device);
     memcpy(unsupported, job->device->unsupported, sizeof unsupported);
     if (!(denoiser && denoiser->f16_operands) && !unsupported[PRECISION_F16])
@@ -645,15 +640,35 @@ enum status request_resolve(struct job *job, struct error *e) {
     const struct sampling_choice choice = {
         .sampler = r->sampler, .schedule = r->scheduler, .prediction = r->prediction, .steps = r->steps};
     if (!decodes && sampling_choose(&choice, &settings->sampling, e) != OK) return e->code;
-    if (check_missing_features(r, e) != OK || check_lists(job, e) != OK ||
-        (!decodes && check_pictures(job, e) != OK) || check_budgets(job, e) != OK ||
-        find_preview(job, e) != OK || check_choice("--direct-io", r->direct_io, e) != OK ||
+    if (check_lists(job, e) != OK || (!decodes && check_pictures(job, e) != OK) ||
+        check_budgets(job, e) != OK || find_preview(job, e) != OK ||
+        check_choice("--direct-io", r->direct_io, e) != OK ||
         check_choice("--vae-tiling", r->vae_tiling, e) != OK)
         return e->code;
     if (job->model->recipe->denoising.cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;
     if (shift != 0 && !decodes && !settings->sampling.prediction->is_flow)
         return bad_value(e, "--flow-shift", shift,
                          "no --flow-shift: this is not a flow model (or --prediction flow)");
-    if (find_precision(job, e) != OK) return e->code;
+    if (find_precision(job, e) != OK || second_pass_resolve(job, e) != OK) return e->code;
     return requantised_choice(r->type, r->precision, &settings->weights, e);
+}
+
+enum status request_resolve_upscale(struct job *job, struct error *e) {
+    struct sluice_request *r = &job->request;
+    job->settings.weights.type = N_DTYPES;
+    r->type = r->preview = NULL;
+    r->width = r->init_image->width;
+    r->height = r->init_image->height;
+    r->batch = r->frames = r->steps = 1;
+    r->n_control = r->n_controls = r->n_loras = r->n_references = r->n_redux_images = r->n_slg_layers = 0;
+    r->mask = r->end_image = NULL;
+    r->cfg_scale = r->cfg_until = 1;
+    r->no_decode = true;
+    if (check_range("image_bytes_a_pixel", r->image_bytes_a_pixel, 0, 1024, e) != OK ||
+        check_range("caller_bytes", (double)r->caller_bytes, 0, 1LL << 50, e) != OK)
+        return e->code;
+    if (check_budgets(job, e) != OK || check_choice("--direct-io", r->direct_io, e) != OK ||
+        check_choice("--vae-tiling", r->vae_tiling, e) != OK)
+        return e->code;
+    return find_precision(job, e);
 }

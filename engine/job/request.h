@@ -11,6 +11,10 @@
  * an unsupported size, with MISSING for a missing component. */
 enum status request_resolve(struct job *job, struct error *e);
 
+/* Resolves the request of a job that only enlarges an image (job_context.upscales): budgets, precision,
+ * direct reads. Fails with USAGE for an invalid request. */
+enum status request_resolve_upscale(struct job *job, struct error *e);
+
 /* Size at which reference image i is passed to the vision encoder, which may resize it again. Needs
  * job->pictures.reference_size[i]. */
 struct picture_size request_vision_size(const struct job *job, int i);

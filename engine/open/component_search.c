@@ -54,8 +54,10 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
         any |= known && part_option_path(o, flag) && !part_flag_chooses(flag, FAMILY_CONTROL);
         if (known && part_is_none(&o->parts[i]) && !part_flag_optional(flag)) {
             return error_set(e, USAGE,
-                             "every model needs this component" WHERE "%s" FOUND "\"none\"" EXPECTED
-                             "the path of a file or folder",
+                             "%s" WHERE "%s" FOUND "\"none\"" EXPECTED "the path of a file or folder",
+                             part_flag_chooses(flag, FAMILY_CONTROL)
+                                 ? "a model runs without control networks if this flag is absent"
+                                 : "every model needs this component",
                              flag);
         }
         if (known && part_flag_chooses(flag, FAMILY_CONTROL)) {
@@ -411,12 +413,11 @@ static int most_slots(const struct family *family) {
 
 /* True if a component of the family, found by content, should be added: a slot of the family is still empty,
  * or the component is the first surplus one, which the error about duplicates reports. An extra component
- * (slot_is_extra) or a control network is added only if no other component was found, so that `inspect` and
- * errors can name it. */
+ * (slot_is_extra) is added only if no other component was found, so that `inspect` and errors can name it. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     int slot;
-    if (family->kind == FAMILY_CONTROL || models_find_extra(family->name, &slot)) return !files->n_files;
+    if (models_find_extra(family->name, &slot)) return !files->n_files;
     int n = 0, located = 0;
     for (int i = 0; i < files->n_files; i++) {
         const struct component_file *file = &files->file[i];

@@ -76,6 +76,7 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
                  "no files: planned with the published sizes of %s, in bf16 by default", m->recipe->name);
         return note_all_absent(m, lines, n);
     }
+    if (m->upscales_only) return 0;
     for (int i = 0; i < MODEL_UPSCALER; i++)
         if (m->component[i].family && m->component[i].family->kind != FAMILY_ENCODER &&
             m->config_origin[i] != CONFIG_JSON_FILE)

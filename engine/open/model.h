@@ -29,6 +29,7 @@ struct sluice_model {
     struct component component[MODEL_COMPONENTS];
     enum config_origin config_origin[MODEL_COMPONENTS];
     bool decodes_only;    /* for decoding alone: only decoders are open, and no tokenizer */
+    bool upscales_only;   /* the upscaler is the only component (--upscale-model without a model) */
     bool decoder_assumed; /* the decoder fits several recipes, and no file identifies the right one */
     bool has_schedule;    /* the noise schedule or its flow shift was read from a file of the model */
     bool pipeline_named;  /* model_index.json or --edit names the pipeline */

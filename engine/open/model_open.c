@@ -8,6 +8,7 @@
 #include "engine/open/pipeline.h"
 #include "engine/open/published.h"
 #include "engine/open/tokenizers.h"
+#include "engine/open/upscaler.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -497,7 +498,7 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (!m->decodes_only && resolve_recipe(m, files, name, o, e) == OK && open_kind(m, files, true, e) == OK)
         open_tokenizers(m, files, o, e);
     if (e->code == OK) open_kind(m, files, false, e);
-    if (e->code == OK && !m->decodes_only) control_nets_open(m, files, e);
+    if (e->code == OK && !m->decodes_only && control_nets_open(m, files, e) == OK) upscaler_open(m, files, e);
     if (e->code == OK) read_schedule(m, files->scheduler, e);
     if (e->code == OK && !m->decodes_only) detect_prediction(m, e);
     if (e->code == OK) read_pipeline(m, m->decodes_only ? NULL : files->pipeline, e);
@@ -513,13 +514,18 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
     const char *file = part_path_of_kind(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
     if (!file && o->decodes_only) file = part_path_of_kind(o, FAMILY_TINY_DECODER);
     m->decodes_only = o->decodes_only;
+    m->upscales_only = upscaler_is_alone(o);
+    if (m->upscales_only) file = part_path_of_kind(o, FAMILY_UPSCALER);
     if (component_files_locate(m->sys, o, &files, e) == OK)
         name_model(m, o->model ? o->model : file ? file : "parts", e);
     if (e->code == OK && files.pipeline && pipeline_read(m->sys, files.pipeline, name, &failure) != OK &&
         (!o->decodes_only || failure.code == MEMORY)) /* decoding alone accepts unknown pipelines */
         *e = failure;
     if (e->code == OK) component_files_open(m->sys, o, &files, &m->recipe, e);
-    if (e->code == OK) fill_from(m, &files, o, name, e);
+    if (e->code == OK && m->upscales_only && pipeline_check_flags(&files, NULL, e) == OK)
+        upscaler_open(m, &files, e);
+    if (e->code == OK && !m->upscales_only) fill_from(m, &files, o, name, e);
+    if (m->upscales_only) m->recipe = &upscaler_recipe;
     component_files_destroy(m->sys, &files);
     return e->code;
 }
@@ -532,17 +538,20 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     m->recipe = sizes_find_recipe(o->family, e);
     if (!m->recipe || sizes_read(&sizes, m->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     bool has_parts = false;
-    for (int i = 0; i < o->n_parts; i++) has_parts |= o->parts[i].path && !part_is_none(&o->parts[i]);
+    for (int i = 0; i < o->n_parts; i++)
+        has_parts |= o->parts[i].path && !part_is_none(&o->parts[i]) &&
+                     !part_flag_chooses(o->parts[i].flag, FAMILY_CONTROL);
     if (o->model || has_parts || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
         return error_set(e, USAGE,
                          "--family plans a published model; flags that name files do not apply" WHERE
                          "--family %s" EXPECTED
                          "no --model, --tokenizer, --edit, latent file or dtype in --dims; --vae and other "
-                         "component flags only with the value none",
+                         "component flags only with the value none; --control-net with a family's name",
                          o->family);
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
+    if (e->code == OK) control_nets_open_published(m, o, e);
     /* With --family inconsistent sizes are a usage error, because the sizes come from --dims and not from a
      * file. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);

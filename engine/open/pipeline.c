@@ -516,7 +516,7 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
     }
     for (int i = 0; i < files->n_files && recipe; i++) {
         const struct component_file *file = &files->file[i];
-        if (!file->flag || file->bundled || file->family->kind == FAMILY_CONTROL) continue;
+        if (!file->flag || file->bundled || family_outside_pipelines(file->family)) continue;
         /* slot of the recipe for the file's flag, preferably of the file's family */
         const struct slot *slot = NULL;
         for (const struct slot *s = recipe->slot; s->family && (!slot || slot->family != file->family); s++)
@@ -627,6 +627,7 @@ static enum status fail_missing(const struct component_files *files, const struc
     error_set(e, MISSING, "the model has no %s" WHERE "%s", folders.text, model ? model : "no model given");
     const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
     if (!tiny) tiny = component_files_find_kind(files, FAMILY_CONTROL);
+    if (!tiny) tiny = component_files_find_kind(files, FAMILY_UPSCALER);
     if (tiny && !tiny->flag) /* a tiny decoder or control network is used only if its flag chooses the file */
         error_found(e, "a %s (%s), which is used only with %s", tiny->family->display_name,
                     tiny->family->name, flag_of(NULL, tiny->family));

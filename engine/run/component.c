@@ -155,7 +155,7 @@ static void setting_read(const struct component *c, void *base, const struct set
 static enum status dimension_check_count(const struct component *c, const struct config *config,
                                          const char *key, int found, struct error *e) {
     int declared = found;
-    if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
+    if (config_int(config, key, found ? 1 : 0, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
         return e->code;
     return error_set(e, META,
                      "configuration value '%s' differs from the number of blocks in the weights" WHERE

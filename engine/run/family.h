@@ -336,6 +336,10 @@ struct component {
 const char *component_config_value(const struct component *c);
 /* Returns the component's general.architecture in GGUF files; "": none. */
 const char *component_architecture(const struct component *c);
+/* True if components of the family belong to no pipeline: any model can have one, chosen by its flag. */
+static inline bool family_outside_pipelines(const struct family *family) {
+    return family->kind == FAMILY_CONTROL || family->kind == FAMILY_UPSCALER;
+}
 static inline bool family_decodes(const struct family *family) {
     return family->kind == FAMILY_DECODER || family->kind == FAMILY_TINY_DECODER;
 }

@@ -27,6 +27,7 @@ import anima.specs
 import chroma.bf16
 import chroma.specs
 import flux.bf16
+import flux.control
 import flux.specs
 import longcat.bf16
 import longcat.specs
@@ -40,14 +41,19 @@ import qwen.bf16
 import qwen.specs
 import qwen21.bf16
 import qwen21.specs
+import qwen_control
 import reference_tensors as reference
 import sd3.bf16
 import sd3.specs
+import sd3_control
 import specs
 import unet.bf16
+import unet.control
+import unet.control_bf16
 import unet.specs
 import wan.bf16
 import wan.specs
+import zimage_control
 import zimage_pipelines
 
 SHAPES = [(1, 40, 9), (3, 5, 7), (17, 33, 65), (64, 160, 96), (37, 111, 523), (5, 700, 1201), (130, 65, 2050)]
@@ -236,15 +242,21 @@ def main():
     families = {name: zimage for name in sorted(specs.FORMS)} | {name: flux.bf16.family for name in flux.specs.FORMS}
     families |= {name: types.SimpleNamespace(everything=zimage_pipelines.everything, add_names=lambda _errors: None, independent=None, renamed={})
                  for name in zimage_pipelines.FORMS}
+    families |= {name: flux.control.family for name in flux.control.FORMS}
+    families |= {name: types.SimpleNamespace(everything=zimage_control.everything, add_names=lambda _errors: None, independent=None, renamed={})
+                 for name in zimage_control.FORMS}
     families |= {name: longcat.bf16.family for name in longcat.specs.FORMS}
     families |= {name: chroma.bf16.family for name in chroma.specs.FORMS}
     families |= {name: flux2.bf16.family for name in flux2.specs.FORMS}
     families |= {name: ovis.bf16.family for name in ovis.specs.FORMS}
     families |= {name: krea.bf16.family for name in krea.specs.FORMS}
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
+    families |= {name: unet.control_bf16.family for name in unet.control.FORMS}
     families |= {name: qwen21.bf16.family for name in qwen21.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
     families |= {name: anima.bf16.family for name in anima.specs.FORMS}
+    families |= {name: types.SimpleNamespace(everything=module.everything, add_names=lambda _errors: None, independent=None, renamed={})
+                 for module in (qwen_control, sd3_control) for name in module.FORMS}
     parser.add_argument("--only", choices=families)
     args = parser.parse_args()
     torch.set_num_threads(2)

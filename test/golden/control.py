@@ -80,6 +80,16 @@ def images_of(case, pictures):
     return [Image.fromarray(pictures[control["image"].removeprefix("picture.")]) for control in case["controls"]]
 
 
+def image_of(pictures, control, key="image"):
+    """Returns a control's image, mask or image to inpaint; pictures: images by name."""
+    return pictures[control[key].removeprefix("picture.")]
+
+
+def runs_at(control, i, n):
+    """Returns whether the control's network runs in step i of n."""
+    return i / n >= control["start"] and (i + 1) / n <= control["end"]
+
+
 class posterior_mean:
     """Context in which a VAE's encoder gives the mean of its posterior, without a random draw. Sluice and ComfyUI encode
     control images so; Flux and Qwen-Image in diffusers draw from the request's generator, SD3 from the global one.

@@ -31,6 +31,7 @@ import sd3.influence
 import unet.influence
 import wan.influence
 import watch
+import zimage_control
 import zimage_influence
 
 # zimage_base has zimage_a's weights
@@ -41,6 +42,9 @@ FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux":
             "krea2": krea.influence,
             "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence,
             "wan": wan.influence, "sd3": sd3.influence, "anima": anima.influence}
+
+# Fixtures of control networks: the networks' tensors.
+NETWORKS = {"control_zimage": zimage_control.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding
@@ -74,6 +78,8 @@ def heads_in_files(target, part):
 
 @torch.no_grad()
 def report(target):
+    if os.path.basename(target) in NETWORKS:
+        return NETWORKS[os.path.basename(target)](target)
     tensors = load_file(os.path.join(target, "reference.safetensors"))
     with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
         expect = json.load(f)

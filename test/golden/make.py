@@ -82,18 +82,22 @@ import krea.specs
 import ovis.make
 import ovis.specs
 import qwen.make
+import qwen_control
 import qwen.specs
 import qwen21.make
 import qwen21.specs
 import reference_tensors
 import sd3.make
+import sd3_control
 import sd3.specs
 import specs
 import tokens
+import unet.control
 import unet.make
 import unet.specs
 import wan.make
 import wan.specs
+import zimage_control
 import zimage_pipelines
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -208,6 +212,9 @@ def main():
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
     families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}
+    families |= {name: (unet.control, unet.control.make_fixture) for name in unet.control.FORMS}
+    families |= {name: (zimage_control, zimage_control.make) for name in zimage_control.FORMS}
+    families |= {name: (module, module.make) for module in (qwen_control, sd3_control) for name in module.FORMS}
     parser.add_argument("--only", choices=families)
     parser.add_argument("--check", action="store_true", help="also write influence.txt and sensitivity.txt")
     args = parser.parse_args()

@@ -30,7 +30,7 @@ class Recording:
 
         def encode_and_record(picture):
             out = self.encode(picture)
-            if getattr(out.latent_dist, "of_control_image", False):
+            if getattr(out.latent_dist, "of_control_image", False):  # control.posterior_mean
                 return out
             self.moments.append(without_frame(out.latent_dist.parameters)[0].clone())
             sample, mode = out.latent_dist.sample, out.latent_dist.mode

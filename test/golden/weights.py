@@ -234,7 +234,7 @@ VAE = [
 
 
 # Name endings of parameters that are neither matrices nor norms.
-TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding")
+TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding", "task_embedding")
 
 # Norms whose stored weight is the scale minus 1.
 ZERO_CENTRED = ("text_norm.weight",)
@@ -270,6 +270,7 @@ def _draw(name, tensor, rules, seed):
 
 # Norms whose names do not contain "norm".
 NORMS = {"cap_embedder.0.weight": "cap_embedder.norm.weight", "merger.ln_q.weight": "merger.norm.weight"}
+NORMS |= {f"transformer_layes.{i}.ln_{k}.{part}": f"transformer_layes.{i}.norm.{part}" for i in range(2) for k in (1, 2) for part in ("weight", "bias")}
 NORMS |= {f"distilled_guidance_layer.norms.{i}.weight": f"distilled_guidance_layer.norms.{i}.norm.weight" for i in range(5)}
 
 

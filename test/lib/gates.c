@@ -51,6 +51,14 @@ static const struct sluice_picture picture = PICTURE(48, 32, 0, "picture"),
                                    tall_picture = PICTURE(16, 80, 999, "tall picture");
 static const struct sluice_picture *const references[] = {&wide_picture, &tall_picture};
 
+/* Control images of a request. */
+#define CONTROL(network_, image_, strength_, mode_, start_, end_)                                            \
+    {                                                                                                        \
+        .struct_size = sizeof(struct sluice_control), .network = network_, .image = image_,                  \
+        .strength = strength_, .mode = mode_, .start = start_, .end = end_                                   \
+    }
+#define CONTROLLED(list, n) .controls = list, .n_controls = n
+
 void gates_begin(void) {
     atomic_ullong random = 5;
     for (size_t i = 0; i < sizeof noise_rgb; i++) noise_rgb[i] = (uint8_t)random_next_atomic(&random);
@@ -91,6 +99,38 @@ const struct gate gate_flux_redux = {
     .threads = 1,
     .always = true,
     .in_bf16 = true};
+/* The denoiser reads the control image. Networks: several images of one network, two networks, windows, lanes
+ * that add another lane's residuals, in groups. */
+static const struct sluice_control denoisers_image[] = {CONTROL(-1, &wide_picture, 1, -1, 0, 1)};
+static const struct sluice_control flux_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
+                                                      CONTROL(1, &tall_picture, 1, -1, 0.5, 1)};
+static const struct sluice_control flux_kinds[] = {CONTROL(0, &wide_picture, 0.8, 3, 0, 1),
+                                                   CONTROL(1, &tall_picture, 1, -1, 0, 0.5),
+                                                   CONTROL(0, &end_picture, 1, 1, 0, 1)};
+const struct gate gate_flux_canny = {
+    .request =
+        REQUEST(.steps = 2, .batch = 2, .cfg_scale = 1, .guidance = 30, CONTROLLED(denoisers_image, 1)),
+    .other = REQUEST(SCHNELL(1), .guidance = 10, CONTROLLED(denoisers_image, 1)),
+    .threads = 1,
+    .always = true};
+const struct gate gate_control_flux = {
+    .request = REQUEST(DRAWN, CONTROLLED(flux_networks, 2)),
+    .other = REQUEST(SCHNELL(1), .guidance = 3.5, .mask = &mask, CONTROLLED(flux_networks, 1)),
+    .threads = 2,
+    .always = true,
+    .in_bf16 = true,
+    .cuda = CUDA_BUDGETS_AND_PLANS,
+    .small = true};
+const struct gate gate_control_flux_union = {
+    .request = REQUEST(SCHNELL(2), .guidance = 3.5, CONTROLLED(flux_kinds, 3)),
+    .other = REQUEST(DRAWN, CONTROLLED(flux_kinds, 1)),
+    .threads = 1,
+    .always = true};
+const struct gate gate_control_flux_xlabs = {
+    .request = REQUEST(DRAWN, CONTROLLED(flux_networks, 1)),
+    .other = REQUEST(SCHNELL(1), .guidance = 3.5, CONTROLLED(flux_networks, 1)),
+    .threads = 1,
+    .always = true};
 /* Flux.2 refuses references with a side below 64 pixels. */
 static const struct sluice_picture reference_wide = PICTURE(99, 64, 0, "wide reference"),
                                    reference_tall = PICTURE(64, 80, 999, "tall reference");
@@ -186,6 +226,13 @@ const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_sc
                               .always = true,
                               .in_bf16 = true,
                               .cuda = CUDA_BUDGETS_AND_PLANS};
+/* A second pass over the decoded images; `other` enlarges the latents. */
+#define SECOND_PASS(upscaler) .hires_scale = 1.5, .hires_strength = 0.6, .hires_upscaler = upscaler
+const struct gate gate_hires = {
+    .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5, SECOND_PASS("lanczos")),
+    .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 2.5, SECOND_PASS("latent")),
+    .threads = 2,
+    .always = true};
 const struct gate gate_sd2 = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
                               .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1),
                               .threads = 1};
@@ -193,6 +240,27 @@ const struct gate gate_sdxl = {.request = REQUEST(MASKED(2)),
                                .other = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5),
                                .threads = 1,
                                .always = true};
+/* Two networks, one with two images; a window; guess mode in the other request. */
+static const struct sluice_control two_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
+                                                     CONTROL(1, &tall_picture, 1, -1, 0.5, 1),
+                                                     CONTROL(0, &end_picture, 1, -1, 0, 0.5)};
+static const struct sluice_control two_images[] = {CONTROL(0, &wide_picture, 0.8, 3, 0, 1),
+                                                   CONTROL(0, &tall_picture, 1.2, 1, 0, 1)};
+const struct gate gate_control_sd1 = {
+    .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5, CONTROLLED(two_networks, 3)),
+    .other = REQUEST(MASKED(2), .guess_mode = true, CONTROLLED(two_networks, 1)),
+    .threads = 2,
+    .always = true,
+    .in_bf16 = true,
+    .cuda = CUDA_BUDGETS_AND_PLANS,
+    .small = true};
+const struct gate gate_control_union = {
+    .request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5, CONTROLLED(two_images, 2)),
+    .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1, CONTROLLED(two_images, 1)),
+    .threads = 1,
+    .always = true,
+    .cuda = CUDA_BUDGETS_AND_PLANS,
+    .small = true};
 const struct gate gate_inpaint = {
     .request = REQUEST(MASKED(2)), .other = REQUEST(MASKED(1)), .threads = 1, .always = true};
 const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
@@ -299,6 +367,35 @@ static const int synthetic_skip_layers[] = {3, 1};
     }
 static const struct sluice_request synthetic_shapes[] = {
     SYNTHETIC(4, 16, 7, 1, 3, 3.5, 2, ), SYNTHETIC(14, 6, 1, 3, 2, 1, 0, ), SYNTHETIC(6, 6, 5, 2, 1, 2, 1, )};
+/* Two control images, in different ranges of steps: for an inpainting network, for one network, for two. */
+static const struct sluice_control control_inpainting[] = {CONTROL(0, &wide_picture, 0.7, -1, 0, 1),
+                                                           {.struct_size = sizeof(struct sluice_control),
+                                                            .network = 1,
+                                                            .mask = &mask,
+                                                            .inpaint = &picture,
+                                                            .strength = 1,
+                                                            .end = 0.5,
+                                                            .mode = -1}};
+static const struct sluice_control control_twice[] = {CONTROL(0, &wide_picture, 0.7, -1, 0, 0.5),
+                                                      CONTROL(0, &tall_picture, 0.4, -1, 0, 1)};
+static const struct sluice_control control_apart[] = {CONTROL(0, &tall_picture, 0.6, -1, 0, 0.5),
+                                                      CONTROL(1, &picture, 0.3, -1, 0.5, 1)};
+const struct gate gate_control_qwen = {
+    .request = REQUEST(GUIDED(2), CONTROLLED(control_inpainting, 2)),
+    .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1, CONTROLLED(control_twice, 2)),
+    .threads = 2,
+    .always = true,
+    .in_bf16 = true};
+const struct gate gate_control_sd3 = {
+    .request = REQUEST(GUIDED(2), CONTROLLED(control_twice, 2)),
+    .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1, CONTROLLED(control_apart, 2)),
+    .threads = 2};
+const struct gate gate_control_sd35 = {
+    .request = REQUEST(GUIDED(2), CONTROLLED(control_apart, 2)),
+    .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1, CONTROLLED(control_twice, 2)),
+    .threads = 1,
+    .always = true};
+
 const struct gate gate_synthetic = {.request = SYNTHETIC(12, 8, 9, 4, 2, 2.5, 2, SKIPPING),
                                     .other = SYNTHETIC(10, 10, 5, 2, 1, 1, 1, ),
                                     .shapes = synthetic_shapes,

@@ -28,19 +28,21 @@ struct gate {
 
 extern const struct gate gate_zimage, gate_zimage_base, gate_zimage_wide;
 extern const struct gate gate_flux, gate_flux_schnell, gate_flux_kontext, gate_flux_fill, gate_flux_redux,
-    gate_flux_wide;
+    gate_flux_canny, gate_flux_wide, gate_control_flux, gate_control_flux_union, gate_control_flux_xlabs;
 extern const struct gate gate_flux2_dev, gate_flux2_klein, gate_flux2_klein_base;
 extern const struct gate gate_longcat_image, gate_longcat_image_edit;
 extern const struct gate gate_chroma;
 extern const struct gate gate_ovis_image;
 extern const struct gate gate_krea2, gate_krea2_turbo;
-extern const struct gate gate_sd1, gate_sd2, gate_sdxl, gate_inpaint, gate_refiner;
+extern const struct gate gate_hires, gate_sd1, gate_sd2, gate_sdxl, gate_inpaint, gate_refiner;
+extern const struct gate gate_control_sd1, gate_control_union;
 extern const struct gate gate_qwen_image, gate_qwen_edit, gate_qwen_edit_plus;
 extern const struct gate gate_qwen_image_21, gate_qwen_image_21_ref;
 extern const struct gate gate_wan21, gate_wan_i2v, gate_wan_flf2v, gate_wan_ti2v, gate_wan22, gate_wan22_i2v,
     gate_wan_vace;
 extern const struct gate gate_sd3_medium, gate_sd35_medium, gate_sd35_large;
 extern const struct gate gate_anima;
+extern const struct gate gate_control_qwen, gate_control_sd3, gate_control_sd35;
 extern const struct gate gate_synthetic;
 
 /* Fills the input images; call before running any request. */

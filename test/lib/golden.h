@@ -22,7 +22,7 @@
 
 #include <jansson.h>
 
-enum { FIXTURES_MAX = 96, GOLDEN_THREADS = 2, GOLDEN_PATH = 512 };
+enum { FIXTURES_MAX = 128, GOLDEN_THREADS = 2, GOLDEN_PATH = 512 };
 
 /* A fixture's reference data. */
 struct golden {

@@ -279,6 +279,11 @@ static struct tensor stream_rows(struct tensor rows, const struct denoiser_state
     return stream == STREAM_TEXT ? tensor_slice(rows, 0, text) : tensor_slice(rows, text, rows.dim[0] - text);
 }
 
+struct tensor synthetic_image_rows(const struct lane *lane) {
+    const struct denoiser_state *state = lane->state;
+    return stream_rows(state->rows, state, STREAM_IMAGE);
+}
+
 static void denoiser_forward_positions(struct context *x, const void *weights,
                                        const struct visit_scope *scope) {
     const struct denoiser_state *state = scope->lane->state;
@@ -429,7 +434,7 @@ static void synthetic_denoiser_derive(struct component *c) {
 }
 
 /* The table of position embeddings has SYNTHETIC_SIDE x SYNTHETIC_SIDE rows per frame. */
-static int denoiser_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
+int synthetic_position_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     const int32_t *dim = lane->latent.dim;
     int n = 0;
     (void)c, (void)i_table;
@@ -481,9 +486,10 @@ static const struct dimension synthetic_denoiser_dimensions[] = {
     {"synthetic_positions", 2048, 1, 65536, .place = POSITIONS, OF_TENSOR(2, 0, "denoiser.positions.weight")},
 };
 
-const struct family family_synthetic_denoiser = FAMILY(
-    synthetic_denoiser, FAMILY_DENOISER, "synthetic denoiser", "_class_name", denoiser_state,
-    .state.declare = denoiser_declare, .blocks.rows = denoiser_rows, .lanes.check = denoiser_check_lanes);
+const struct family family_synthetic_denoiser =
+    FAMILY(synthetic_denoiser, FAMILY_DENOISER, "synthetic denoiser", "_class_name", denoiser_state,
+           .state.declare = denoiser_declare, .blocks.rows = synthetic_position_rows,
+           .lanes.check = denoiser_check_lanes);
 
 /* synthetic_video_vae: a decoder in which each latent frame depends on the previous one. */
 

@@ -6,7 +6,9 @@
 #include "models/models.h"
 
 #define SYNTHETIC_FAMILIES(X)                                                                                \
-    X(synthetic_text) X(synthetic_vision) X(synthetic_denoiser) X(synthetic_video_vae)
+    X(synthetic_text)                                                                                        \
+    X(synthetic_vision) X(synthetic_denoiser) X(synthetic_video_vae) X(synthetic_control)                    \
+        X(synthetic_control_union)
 #define SYNTHETIC_RECIPES(X) X(synthetic)
 
 SYNTHETIC_FAMILIES(DECLARE_FAMILY)
@@ -31,6 +33,11 @@ enum {
     SYNTHETIC_PADDED = 11,
     SYNTHETIC_DROPPED = 2
 };
+/* Image rows of the denoiser's state [F Y X, width], for control networks (synthetic_control.c). */
+struct tensor synthetic_image_rows(const struct lane *lane);
+/* Rows of a table of position embeddings: see family_blocks.rows. */
+int synthetic_position_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
+
 #define SYNTHETIC_EPS            1e-5f
 #define SYNTHETIC_BATCH_NORM_EPS 0.25  /* published batch_norm_eps of the VAE */
 #define SYNTHETIC_BOUNDARY       0.551 /* fraction of the timesteps below which the second denoiser runs */

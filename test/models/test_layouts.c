@@ -72,6 +72,7 @@ static const struct {
     FLAG("--redux", redux),
     FLAG("--t5xxl", t5xxl),
     FLAG("--vae", vae),
+    FLAG("--control-net", control_net[0]),
     FLAG("--tokenizer", tokenizer),
     FLAG("--latent", latent),
     FLAG("--edit", edit),
@@ -419,12 +420,14 @@ static void command_part(struct command *c) {
     model.part[model.n_parts++] = (struct part){w[0], w[1], w[2], w[3], w[4], w[5]};
 }
 
-/* request WxH [frames=N] [guidance=X] [shift=X] [cfg=X] [init] [references]: the request of every run */
+/* request WxH [frames=N] [guidance=X] [shift=X] [cfg=X] [init] [references] [control[=MODE]]: the request of
+ * every run */
 static void command_request(struct command *c) {
     static uint8_t rgb[48 * 32 * 3];
     static const struct sluice_picture picture = {
         .struct_size = sizeof picture, .width = 48, .height = 32, .rgb = rgb, .name = "a picture"};
     static const struct sluice_picture *const references[] = {&picture};
+    static struct sluice_control control;
     int width = 0, height = 0;
     for (size_t k = 0; k < sizeof rgb; k++) rgb[k] = (uint8_t)(k * k % 251);
     sscanf(c->word[0], "%dx%d", &width, &height);
@@ -440,7 +443,15 @@ static void command_request(struct command *c) {
             expected_request.flow_shift = number;
         else if (!strncmp(word, "cfg=", 4))
             expected_request.cfg_scale = number;
-        else if (is(word, "init")) {
+        else if (!strncmp(word, "control", 7)) {
+            control = (struct sluice_control){.struct_size = sizeof control,
+                                              .image = &picture,
+                                              .strength = 1,
+                                              .end = 1,
+                                              .mode = value ? (int)number : -1};
+            expected_request.controls = &control;
+            expected_request.n_controls = 1;
+        } else if (is(word, "init")) {
             expected_request.init_image = &picture;
             expected_request.strength = 1;
         } else if (check(is(word, "references"), "%s: %s", c->where, word)) {

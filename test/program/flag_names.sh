@@ -81,10 +81,9 @@ generate --diffusion-fa|nothing to switch
 generate -M img2img|-M, expected the command as the first word
 generate --mode txt2img|as the first word
 generate --lora-apply-mode auto|convert --lora
-generate --upscale-model x.pth|upscalers are not implemented
-generate --control-net x|without ControlNet, which is not implemented (--control DIR
-generate --control-image x|ControlNet
-generate --controlnet x|ControlNet
+generate --upscale-repeats 2|--upscale-model FILE alone
+generate -p x --control-net x|a control network has no control image
+generate -p x --controlnet x|--control-net x
 generate --unet x|--unet, expected --diffusion-model
 generate --fp8|--fp8, expected --type f8_e4m3
 generate --gpu 0|--gpu, expected --device cuda:N
@@ -93,7 +92,7 @@ generate --batch-size 2|--batch-size, expected -b N
 generate --num-images 2|--num-images, expected -b N
 generate --embd-dir x|textual inversion is not supported
 generate --embeddings x|textual inversion is not supported
-generate --redux x|Redux
+generate --openpose|controlnet_aux
 generate --cache mag|step cache
 generate --rng cuda|--seed N
 generate --mmap|--direct-io

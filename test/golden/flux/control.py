@@ -16,6 +16,7 @@ files in the fixture's folder, which change the transformer only. decoded: of ca
 
 import os
 import random
+import types
 import zlib
 
 import torch
@@ -33,7 +34,7 @@ import weights
 from control import use
 from specs import DEFAULT_SEED, case as specs_case, redrawn
 
-from . import folder, reference_tensors, specs
+from . import bf16, folder, reference_tensors, specs
 from .make import encode_case, model_numbers
 
 SHARED = dict(share="flux_a", shares=["text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "vae", "scheduler"])
@@ -130,7 +131,7 @@ def _pairs(pipe):
     """Returns the LoRA file of a case, and the changes of the transformer's weights at strength 1."""
     tensors, changes = {}, {}
     for name in ("transformer_blocks.1.attn.to_q", "transformer_blocks.3.ff.net.2", "single_transformer_blocks.1.proj_out", "x_embedder"):
-        weight = pipe.transformer.get_parameter(f"{name}.weight")
+        weight = pipe.transformer.get_parameter(f"{name}.weight").float()
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         down = torch.randn(3, weight.shape[1], generator=generator) / weight.shape[1]**0.5
         up = torch.randn(weight.shape[0], 3, generator=generator)
@@ -200,8 +201,9 @@ def run_case(pipe, networks, case, pictures):
     with control.posterior_mean(pipe.vae, only=lambda picture: any(torch.equal(picture, p) for p in prepared)):
         tensors, _ = runs.run_case(pipe, case, own, _call(networks, pictures), lambda z: (z - config.shift_factor) * config.scaling_factor)
     tensors |= {f"picture.{name}": torch.from_numpy(picture) for name, picture in pictures.items() if name not in own}
-    if case["index"]:
-        tensors.pop("decoded", None)
+    dropped = ["encoded.masked", "moments.masked"]  # diffusers encodes a masked image that Flux.1 does not read
+    for name in dropped + (["decoded"] if case["index"] else []):
+        tensors.pop(name, None)
     return tensors
 
 
@@ -209,6 +211,32 @@ def load(target, form):
     """Loads the model and the control networks of a fixture, in f32."""
     model = os.path.join(target, "model") if "model" not in form else os.path.join(os.path.dirname(target), form["model"], "model")
     return reference_tensors.load(model), control.load_networks(target, [FluxControlNetModel] * len(form["networks"]))
+
+
+def pictures_in(known, index):
+    """Returns the input images of a case among the reference tensors, by name."""
+    prefix = f"case{index}.picture."
+    return {name.removeprefix(prefix): value.numpy() for name, value in known.items() if name.startswith(prefix)}
+
+
+@torch.no_grad()
+def everything(model, dtype, known, expect):
+    """Returns the final latents of every case, with the networks and the transformer in dtype, for ../bf16.py. model: the model's
+    folder in the fixture, whether or not it exists."""
+    pipe, networks = load(os.path.dirname(model), FORMS[expect["fixture"]])
+    for part in (pipe.transformer, pipe.text_encoder, pipe.text_encoder_2, *networks):
+        bf16.disguise(part, dtype)
+    for part in (pipe.transformer, *networks):
+        bf16.keep_conditioning(part, dtype)
+    out = {}
+    for case in expect["cases"]:
+        changes, strength = (_pairs(pipe)[1], case["adapters"][0]["strength"]) if "adapters" in case else ({}, 0)
+        with _merged(pipe, changes, strength):
+            out[f"case{case['index']}.latent"] = run_case(pipe, networks, dict(case), pictures_in(known, case["index"]))["latent"]
+    return out
+
+
+family = types.SimpleNamespace(everything=everything, add_names=lambda _errors: None, independent=lambda _name, _known: {}, renamed={})
 
 
 def make(spec, out):

@@ -20,7 +20,7 @@ def keep_conditioning(unet, dtype):
     given = {}
 
     def remember(_module, args, kwargs):
-        given.update(t=torch.as_tensor(args[1]).reshape(-1), added=kwargs.get("added_cond_kwargs"))
+        given.update(t=torch.as_tensor(args[1] if len(args) > 1 else kwargs["timestep"]).reshape(-1), added=kwargs.get("added_cond_kwargs"))
 
     def vector(_module, args):
         numbers = unet.add_time_proj(given["added"]["time_ids"].float().flatten()).reshape(len(args[0]), -1)

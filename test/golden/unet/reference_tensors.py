@@ -55,10 +55,14 @@ def load(folder):
 
 def beside(pipe, what):
     """Returns a pipeline with the same components for text, an image, or an image with a mask."""
-    kind = getattr(diffusers, BESIDE[is_xl(pipe)][what])
+    return with_components(pipe, getattr(diffusers, BESIDE[is_xl(pipe)][what]))
+
+
+def with_components(pipe, kind, **more):
+    """Returns a pipeline of this kind with the same components, and more."""
     taken = inspect.signature(kind.__init__).parameters
     given = {**pipe.components, **{k: v for k, v in pipe.config.items() if k in ("force_zeros_for_empty_prompt", "requires_aesthetics_score")}}
-    given |= {"requires_safety_checker": False, "add_watermarker": False}
+    given |= {"requires_safety_checker": False, "add_watermarker": False} | more
     out = kind(**{name: value for name, value in given.items() if name in taken})
     out.set_progress_bar_config(disable=True)
     return out
@@ -172,7 +176,7 @@ def _of_images(images, case, references):
 
 
 @torch.no_grad()
-def run_case(pipe, case, pictures):
+def run_case(pipe, case, pictures, call=_call):
     """Runs one case; returns tensors by name, without the case's prefix.
 
     Image k of a batch is a separate call with seed + k.  Hooks record encoded and decoded images and the
@@ -181,7 +185,7 @@ def run_case(pipe, case, pictures):
     references, images = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}, []
     pictures = {name: Image.fromarray(p) for name, p in pictures.items()}
     for k in range(case["batch"]):
-        runner, arguments = _call(pipe, case, pictures, torch.Generator().manual_seed(case["seed"] + k))
+        runner, arguments = call(pipe, case, pictures, torch.Generator().manual_seed(case["seed"] + k))
         with _Recording(pipe, runner) as recording:
             picture = runner(**arguments, output_type="pil", callback_on_step_end=recording.on_step).images[0]
         recording.picture = torch.from_numpy(np.array(picture))[None]
