@@ -259,7 +259,7 @@ static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
     const struct slot *slot;
     int n = 0;
     for (int k = 0; (slot = models_slot(k)); k++) {
-        bool listed = slot->family->kind != kind || n == SLOTS_MAX;
+        bool listed = slot->family->kind != kind || slot->extra || n == SLOTS_MAX;
         for (int i = 0; i < n && !listed; i++) listed = !strcmp(folders[i], slot->folder);
         if (!listed) folders[n++] = slot->folder;
     }
