@@ -28,7 +28,9 @@ import krea.influence
 import ovis.influence
 import qwen.influence
 import qwen21.influence
+import qwen_control
 import sd3.influence
+import sd3_control
 import unet.influence
 import wan.influence
 import watch
@@ -46,7 +48,8 @@ FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux":
             "wan": wan.influence, "sd3": sd3.influence, "anima": anima.influence}
 
 # Fixtures of control networks: the networks' tensors.
-NETWORKS = {"control_zimage": zimage_control.influence}
+NETWORKS = {"control_zimage": zimage_control.influence, "control_qwen": qwen_control.influence,
+            "control_sd3": sd3_control.influence, "control_sd35": sd3_control.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding
