@@ -162,7 +162,9 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     if (drawn && negative && *negative) fprintf(to, "Negative prompt: %s\n", negative);
     if (drawn) print_settings(to, args, request, image);
     if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
-    fprintf(to, "Size: %dx%d, ", image->width, image->height);
+    bool twice = image->first_width; /* with a second pass, as in the web UI, the size of the first */
+    fprintf(to, "Size: %dx%d, ", twice ? image->first_width : image->width,
+            twice ? image->first_height : image->height);
     if (image->frames > 1) fprintf(to, "Frames: %d, ", image->frames);
     if (image->decoder) {
         fputs("VAE Decoder: ", to);
@@ -180,6 +182,10 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     fputs("Model: ", to);
     print_quoted(to, slash && slash[1] ? slash + 1 : path);
     if (request->init_image) fprintf(to, ", Denoising strength: %.9g", request->strength);
+    if (twice)
+        fprintf(to, ", Denoising strength: %.9g, Hires upscale: %.9g, Hires steps: %d, Hires upscaler: %s",
+                image->hires_strength, request->hires_scale, image->hires_steps,
+                request->hires_upscaler ? request->hires_upscaler : "latent");
     fprintf(to, ", Version: sluice %s", sluice_version());
     if (fclose(to) == 0) return text;
     free(text);

@@ -355,6 +355,8 @@ struct job {
 const struct component *job_component(const struct job *job, int slot);
 /* The tiny autoencoder if the job decodes images with one instead of the VAE; else NULL. */
 const struct component *job_tiny_decoder(const struct job *job);
+/* Size of the job's finished images in pixels. */
+struct picture_size job_output_size(const struct job *job);
 /* True if the run decodes the job's latents: for the caller, or to enlarge the image for a second pass. */
 bool job_decodes(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 import anima.influence
 import chroma.influence
+import flux.control_influence
 import flux.influence
 import flux2.influence
 import longcat.influence
@@ -27,7 +28,9 @@ import krea.influence
 import ovis.influence
 import qwen.influence
 import qwen21.influence
+import qwen_control
 import sd3.influence
+import sd3_control
 import unet.influence
 import wan.influence
 import watch
@@ -36,6 +39,7 @@ import zimage_influence
 
 # zimage_base has zimage_a's weights
 FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux": flux.influence,
+            "flux_control": flux.control_influence,
             "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
@@ -44,7 +48,8 @@ FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux":
             "wan": wan.influence, "sd3": sd3.influence, "anima": anima.influence}
 
 # Fixtures of control networks: the networks' tensors.
-NETWORKS = {"control_zimage": zimage_control.influence}
+NETWORKS = {"control_zimage": zimage_control.influence, "control_qwen": qwen_control.influence,
+            "control_sd3": sd3_control.influence, "control_sd35": sd3_control.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding
@@ -86,6 +91,9 @@ def report(target):
     family = FAMILIES[expect["family"]]
     model = os.path.join(target, "model")
     pipe = family.reference_tensors.load(model)
+    # skip components shared with another fixture, which tests them; control networks lie next to the model
+    folders = {part: os.path.join(target if part.startswith("controlnet") else model, part) for part in family.PARTS}
+    parts = [part for part in family.PARTS if os.path.isdir(folders[part]) and not os.path.islink(folders[part])]
     # skip components shared with another fixture, which tests them
     parts = [part for part in family.PARTS if os.path.isdir(os.path.join(model, part)) and not os.path.islink(os.path.join(model, part))]
     of_redux = ["image_encoder", "image_embedder"] if getattr(pipe, "redux", None) else []  # Flux Redux
