@@ -94,8 +94,6 @@ def report(target):
     # skip components shared with another fixture, which tests them; control networks lie next to the model
     folders = {part: os.path.join(target if part.startswith("controlnet") else model, part) for part in family.PARTS}
     parts = [part for part in family.PARTS if os.path.isdir(folders[part]) and not os.path.islink(folders[part])]
-    # skip components shared with another fixture, which tests them
-    parts = [part for part in family.PARTS if os.path.isdir(os.path.join(model, part)) and not os.path.islink(os.path.join(model, part))]
     of_redux = ["image_encoder", "image_embedder"] if getattr(pipe, "redux", None) else []  # Flux Redux
     parts += of_redux
     if not parts:
