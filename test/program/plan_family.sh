@@ -14,6 +14,16 @@ for family in $families; do
     check "prints the smallest budget" has ../out '^minimum  *RAM [0-9.]* [MG]iB'
     check "note on published sizes" has ../err "^no files: planned with the published sizes of $family"
 done
+# ---- control networks without files ----
+expect 0 "a control network" plan --family sdxl --control-net unet_control --max-ram 5G --json
+check "with the sizes of its denoiser" has ../out '"control.down_blocks.2.attentions.1.transformer_blocks.9.text"'
+expect 0 "a control network with other sizes" plan --family zimage --control-net zimage_control:layers=3 --max-ram 5G
+check "bytes" has ../out '^control  zimage_control:1; networks of 1.88 GiB, [0-9.]* GiB streamed/call$'
+expect 2 "an unknown control network" plan --family sdxl --control-net controlnet
+check "lists the known ones" has ../err 'found controlnet, expected unet_control, '
+expect 2 "a control network of another model" plan --family sdxl --control-net flux_control
+check "names both models" has ../err 'for models of transformer (flux), expected a control network for UNet (unet)'
+
 expect 0 "families --json" families --json
 tr -d ' \n' <../out >../flat
 check "components of zimage" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","optional":false,"bytes":[0-9]*}'
