@@ -184,7 +184,7 @@ static bool control_probe(const struct tensor_index *index) {
     return index_find(index, "control_all_x_embedder.2-1.weight");
 }
 
-/* Reads control_layers_places and the counts that config.json may have. Files of the authors have no
+/* Reads control_layers_places. control_refiner_layers_places must be 0, 1, ...; files of the authors have no
  * config.json. */
 static enum status control_read_places(struct component *c, const struct config *config, struct error *e) {
     struct control_settings *s = (struct control_settings *)c->settings;
@@ -235,13 +235,14 @@ static enum status control_configure(struct component *c, const struct config *c
     d[REFINER] = !d[REFINERS] || untrained ? REFINER_LAYERS
                  : d[REFINER_HINTS]        ? REFINER_CONTROL
                                            : REFINER_PLAIN;
-    if (d[LAYERS] < 1 || d[LAYERS] > CONTROL_LAYERS_MAX || d[HEAD] < 2 || d[HEAD] > 512 || d[DIM] % d[HEAD] ||
-        d[PATCH] % (ZIMAGE_PATCH_SIDE * ZIMAGE_PATCH_SIDE))
+    if (d[LAYERS] < 1 || d[LAYERS] > CONTROL_LAYERS_MAX || d[REFINERS] > CONTROL_LAYERS_MAX || d[HEAD] < 2 ||
+        d[HEAD] > 512 || d[DIM] % d[HEAD] || d[PATCH] % (ZIMAGE_PATCH_SIDE * ZIMAGE_PATCH_SIDE))
         return error_set(e, SHAPE,
                          "inconsistent sizes of a control network" WHERE "%s" FOUND
-                         "width %d, head %d, %d values per patch, %d layers" EXPECTED
+                         "width %d, head %d, %d values per patch, %d layers, %d refiner layers" EXPECTED
                          "a width that is a multiple of the head size, and 1 to %d layers",
-                         c->index.sources[0].path, d[DIM], d[HEAD], d[PATCH], d[LAYERS], CONTROL_LAYERS_MAX);
+                         c->index.sources[0].path, d[DIM], d[HEAD], d[PATCH], d[LAYERS], d[REFINERS],
+                         CONTROL_LAYERS_MAX);
     return control_read_places(c, config, e);
 }
 
