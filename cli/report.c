@@ -129,6 +129,9 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
         fputs(", ", to);
     }
     print_controls(to, image->controls);
+    if (request->n_redux_images)
+        fprintf(to, "Redux images: %d, Redux strength: %.9g, ", request->n_redux_images,
+                request->redux_strength != 0 ? request->redux_strength : 1);
     if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
     if (image->cfg_norm > 0) fprintf(to, "CFG norm: %.9g, ", image->cfg_norm);
     if (image->cfg_until < 1) fprintf(to, "CFG until: %.9g, ", image->cfg_until);
@@ -154,7 +157,7 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     FILE *to = open_memstream(&text, &bytes);
     if (!to) return NULL;
     bool drawn = args->command->bit == GENERATE;
-    if (drawn) fprintf(to, "%s\n", request->prompt);
+    if (drawn) fprintf(to, "%s\n", request->prompt ? request->prompt : ""); /* NULL: images of Redux alone */
     const char *negative = request->negative_prompt ? request->negative_prompt : image->negative_prompt;
     if (drawn && negative && *negative) fprintf(to, "Negative prompt: %s\n", negative);
     if (drawn) print_settings(to, args, request, image);

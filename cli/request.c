@@ -54,7 +54,7 @@ int request_check(const struct args *args, struct sluice_error *e) {
     if (args->dimensions && !m->family)
         return refuse(args, "--dims", "only a model without files can have other sizes",
                       "--family NAME, or no --dims", e);
-    if (args->command->bit == GENERATE && !args->prompt.text)
+    if (args->command->bit == GENERATE && !args->prompt.text && !args->redux_images.n)
         return fail(e, SLUICE_USAGE,
                     "no prompt is given" WHERE "sluice generate" EXPECTED "-p TEXT or -p @FILE");
     if (args->batch >= 2 && args->seed.value > INT64_MAX - (uint64_t)(args->batch - 1))

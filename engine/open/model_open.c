@@ -589,8 +589,7 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
     m->token_side = m->recipe->patch * model_decoder(m)->pixel_factor;
     m->size_step = m->token_side * (m->recipe->size_tokens ? m->recipe->size_tokens : 1);
     struct memory_use use = sys_memory_use(m->sys);
-    m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before) + m->tokenizer_bytes +
-                    (MODEL_COMPONENTS - SLOTS_MAX) * sizeof *m->component;
+    m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before) + m->tokenizer_bytes;
     uint64_t temporary = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);
     if (temporary > m->open_bytes) m->open_bytes = temporary;
     *model = m;
