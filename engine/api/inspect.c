@@ -229,6 +229,8 @@ static json_t *component_json(const struct component *c, const struct config *co
                              "types", inspect_types(&c->index), "config", config_json(config), "config_from",
                              config_origin_word[origin]);
     if (c->family && c->family->kind == FAMILY_CONTROL) json_put(json, "control", control_json(c));
+    if (c->family && c->family->kind == FAMILY_UPSCALER)
+        json_put(json, "scale", json_integer(c->pixel_factor));
     add_groups(&c->index, json);
     if (tensors) json_put(json, "list", inspect_tensors(&c->index));
     return json;
@@ -458,9 +460,9 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
         *e = unresolved;
     if (e->code == OK && to->recipe) pipeline_check_disabled_parts(o, to->recipe, o->model, e);
     if (e->code == OK && to->recipe) inspect_slots(sys, files, to, e);
-    bool alone = files->n_files > 0; /* only control networks: nothing is missing */
+    bool alone = files->n_files > 0; /* only control networks or upscalers: nothing is missing */
     for (int i = 0; i < files->n_files; i++)
-        alone = alone && files->file[i].family && files->file[i].family->kind == FAMILY_CONTROL;
+        alone = alone && files->file[i].family && family_outside_pipelines(files->file[i].family);
     if (e->code == OK && !to->recipe && !alone) {
         /* If no recipe fits the files, only VAE decoders are recognised. */
         static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER};
@@ -474,7 +476,7 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     }
     for (int i = 0; i < files->n_files && e->code == OK; i++)
         if (!files->file[i].family || files->file[i].misplaced ||
-            files->file[i].family->kind == FAMILY_CONTROL)
+            family_outside_pipelines(files->file[i].family))
             inspect_unplaced(sys, files, &files->file[i], to, e);
     if (files->failure.code != OK) add_line(to->missing, &files->failure);
     if (e->code != OK) return e->code;

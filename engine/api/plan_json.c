@@ -17,7 +17,7 @@ static const char *const bound_names[N_BOUNDS] = {"compute", "bus", "disk"};
 
 struct sluice_plan plan_summary(const struct job *job) {
     const struct plan *p = &job->plan;
-    struct picture_size size = upscale_output_size(job->second_pass ? job->second_pass : job);
+    struct picture_size size = job_output_size(job->second_pass ? job->second_pass : job);
     struct error does_not_fit = {0};
     struct sluice_plan summary = {
         .struct_size = sizeof summary,

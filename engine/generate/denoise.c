@@ -5,7 +5,6 @@
 #include "engine/generate/frame_conditioning.h"
 #include "engine/generate/preview.h"
 #include "engine/generate/running.h"
-#include "engine/generate/second_pass.h"
 #include "engine/job/job.h"
 
 #include <math.h>
@@ -112,7 +111,7 @@ enum status denoise_stage_ended(struct running *r, int stage, struct error *e) {
     const struct layout *l = &job->layout;
     struct report *report = r->report;
     if (l->span[stage] + 1 < job->schedule.n_spans) return OK;
-    if (job->second_pass) return second_pass_begin(r, e);
+    if (job->second_pass) return OK; /* the second pass continues from these latents */
     for (int i = 0; i < job->latents.batch; i++) {
         frame_conditioning_put_clean(job, l->latent[i]);
         control_video_cut_references(job, l->latent[i]);

@@ -6,6 +6,7 @@
 #include "engine/generate/images.h"
 #include "engine/generate/initial_latents.h"
 #include "engine/generate/prompt_embeds.h"
+#include "engine/generate/second_pass.h"
 #include "engine/generate/running.h"
 #include "engine/generate/upscale.h"
 #include "engine/job/layout.h"
@@ -33,7 +34,7 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
     if (kind == &stage_vision || kind == &stage_encode) encode_ended(r, stage, evaluation, e);
     if (kind == &stage_denoise) denoise_evaluation_ended(r, stage, evaluation, e);
     if (kind == &stage_decode) images_decoded(r, stage, evaluation, e);
-    if (kind == &stage_upscale) upscale_ended(r, stage, evaluation, e);
+    if (kind == &stage_upscale) images_enlarged(r, stage, evaluation, e);
     progress_evaluation_ended(r, visit);
     return e->code;
 }
@@ -48,6 +49,8 @@ static enum status stage_ended(void *user, int i_stage, struct error *e) {
     if (kind == &stage_encode && job->request.dump && !initial_latents_need_no_picture(job))
         dump_step_latents(job, 0, e);
     if (kind == &stage_denoise) denoise_stage_ended(r, stage, e);
+    bool last = kind == &stage_denoise && job->layout.span[stage] + 1 == job->schedule.n_spans;
+    if (last && job->second_pass && e->code == OK) second_pass_begin(r, e);
     progress_stage_begins(r);
     return e->code;
 }

@@ -1,8 +1,6 @@
 #include "engine/generate/upscale.h"
 
 #include "engine/generate/dump.h"
-#include "engine/generate/images.h"
-#include "engine/generate/second_pass.h"
 #include "engine/job/upscale.h"
 #include "kernels/ops.h"
 
@@ -71,7 +69,6 @@ enum status upscale_ended(struct running *r, int stage, int evaluation, struct e
     struct context x = {.device = job->device, .error = e};
     struct tensor enlarged = tensor_reshape(l->upscale.enlarged, 3, l->upscale.enlarged.dim + 1);
     struct sluice_picture picture = picture_of(job, evaluation);
-    int frames = job->context.upscales ? 1 : job->request.frames;
     double stalled = 0;
     if (check_finite(enlarged, "the enlarged image", l->stages[stage].name, -1, e) != OK) return e->code;
     if (job->request.dump) {
@@ -82,10 +79,5 @@ enum status upscale_ended(struct running *r, int stage, int evaluation, struct e
     }
     op_image_to_rgb(&x, l->upscale.rgb, enlarged);
     if (device_wait(job->device, &stalled, e) != OK) return e->code;
-    if (l->upscale.alpha.rank && enlarge_alpha(job, &picture, e) != OK) return e->code;
-    if (job->second_pass)
-        second_pass_enlarge(r, evaluation, l->upscale.rgb);
-    else
-        images_emit(r, evaluation / frames, evaluation % frames, l->upscale.rgb, l->upscale.alpha);
-    return OK;
+    return l->upscale.alpha.rank ? enlarge_alpha(job, &picture, e) : OK;
 }

@@ -13,6 +13,11 @@ const struct component *job_tiny_decoder(const struct job *job) {
     return c->family && c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
 }
 
+struct picture_size job_output_size(const struct job *job) {
+    struct picture_size decoded = {job->request.width, job->request.height};
+    return job->upscale.to.width ? job->upscale.to : decoded;
+}
+
 bool job_decodes(const struct job *job) {
     return job->second_pass ? job->settings.hires >= HIRES_LANCZOS : !job->request.no_decode;
 }

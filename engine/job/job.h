@@ -3,9 +3,9 @@
  * layout.
  *
  * Each part of struct job is written by one file of this folder, in this order (open.c): request and
- * `settings` by request.c, `pictures` by pictures.c, `prompts` by prompts.c, `schedule` by job.c,
- * `upscale` by upscale.c, `candidates`, `need` and `plan` by planner.c, `layout` by layout.c. During the run
- * only the contents of the layout's tensors and `pictures.pixels` change. */
+ * `settings` by request.c, `controls` by controls.c, `pictures` by pictures.c, `prompts` by prompts.c,
+ * `schedule` by job.c, `upscale` by upscale.c, `candidates`, `need` and `plan` by planner.c, `layout` by
+ * layout.c. During the run only the contents of the layout's tensors and `pictures.pixels` change. */
 #ifndef SLUICE_JOB_JOB_H
 #define SLUICE_JOB_JOB_H
 
@@ -355,6 +355,8 @@ struct job {
 const struct component *job_component(const struct job *job, int slot);
 /* The tiny autoencoder if the job decodes images with one instead of the VAE; else NULL. */
 const struct component *job_tiny_decoder(const struct job *job);
+/* Size of the job's finished images in pixels. */
+struct picture_size job_output_size(const struct job *job);
 /* True if the run decodes the job's latents: for the caller, or to enlarge the image for a second pass. */
 bool job_decodes(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model

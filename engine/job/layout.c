@@ -192,6 +192,12 @@ static void connect_decode(const struct job *job, const struct layout *l, int s,
         lanes[i] = (struct lane){.tiled = l->choice.tiled, .latent = l->video[i], .picture = l->picture};
 }
 
+static void connect_upscale(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    (void)job;
+    for (int i = 0; i < l->stages[s].n_lanes; i++)
+        lanes[i] = (struct lane){.picture = l->upscale.input, .enlarged = l->upscale.enlarged};
+}
+
 const struct stage_kind stage_text = {.name = "text", .encodes_prompts = true, .connect = connect_text};
 
 const struct stage_kind stage_vision = {.name = "vision", .encodes_prompts = true, .connect = connect_encode};
@@ -203,6 +209,8 @@ const struct stage_kind stage_hoist = {.name = "hoist", .denoises = true, .conne
 const struct stage_kind stage_denoise = {.name = "denoise", .denoises = true, .connect = connect_denoise};
 
 const struct stage_kind stage_decode = {.name = "decode", .full_frames = true, .connect = connect_decode};
+
+const struct stage_kind stage_upscale = {.name = "upscale", .connect = connect_upscale};
 
 /* Makes prompt_embeds and pooled_projections. A text encoder writes directly into prompt_embeds or
  * pooled_projections if its output fills the whole tensor, else into a separate tensor. */

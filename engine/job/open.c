@@ -5,7 +5,6 @@
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
-#include "engine/job/second_pass.h"
 #include "engine/job/upscale.h"
 
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
@@ -88,6 +87,27 @@ static enum status open_preview_job(struct job *job, struct error *e) {
     return OK;
 }
 
+/* Opens job->second_pass. flow_shift: of the request; 0: the second pass computes its own from its size. */
+static enum status open_second_pass(struct job *job, double flow_shift, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    int step = job->model->size_step;
+    struct job_context context = job->context;
+    struct sluice_request request = *r;
+    context.first_pass = job;
+    request.width = (int)(r->width * r->hires_scale) / step * step;
+    request.height = (int)(r->height * r->hires_scale) / step * step;
+    request.steps = r->hires_steps;
+    request.strength = r->hires_strength;
+    request.init_latent = request.plan = NULL;
+    request.references = request.redux_images = NULL;
+    request.n_references = request.n_redux_images = 0;
+    request.hires_scale = 0;
+    request.lora_dir = NULL;
+    request.flow_shift = flow_shift;
+    job->second_pass = sys_new(job->sys, 1, sizeof *job->second_pass, "the second pass", e);
+    return job->second_pass ? job_open(job->second_pass, &context, &request, NULL, e) : e->code;
+}
+
 enum status job_open(struct job *job, const struct job_context *context, const struct sluice_request *request,
                      const int32_t *latent_dim, struct error *e) {
     const struct sluice_model *model = context->model;
@@ -137,7 +157,7 @@ enum status job_open(struct job *job, const struct job_context *context, const s
     }
     if (job->settings.preview > PREVIEW_LATENT && open_preview_job(job, e) != OK) return e->code;
     if (job->context.first_pass) return OK; /* the first pass's job plans both */
-    if (job->settings.hires != HIRES_NONE && second_pass_open(job, flow_shift, e) != OK) return e->code;
+    if (job->settings.hires != HIRES_NONE && open_second_pass(job, flow_shift, e) != OK) return e->code;
     return candidates_measure(job, e);
 }
 

@@ -152,7 +152,7 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
         /* The on_image callback runs in the last stage that makes images, so only this stage includes the
          * caller's image buffer. Images of a first pass are enlarged instead. */
         const struct job *pass = s < l->second_stage ? job : job->second_pass;
-        struct picture_size size = upscale_output_size(pass);
+        struct picture_size size = job_output_size(pass);
         const struct stage_kind *last = pass->upscale.to.width ? &stage_upscale : &stage_decode;
         uint64_t image_bytes =
             (uint64_t)size.width * (uint64_t)size.height * (uint64_t)r->image_bytes_a_pixel;

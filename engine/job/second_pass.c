@@ -1,9 +1,5 @@
 #include "engine/job/second_pass.h"
 
-#include "engine/job/open.h"
-#include "engine/job/request.h"
-#include "engine/job/upscale.h"
-
 #include <string.h>
 
 /* Largest enlargement of the second pass. */
@@ -70,26 +66,6 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
     return OK;
 }
 
-enum status second_pass_open(struct job *job, double flow_shift, struct error *e) {
-    const struct sluice_request *r = &job->request;
-    int step = job->model->size_step;
-    struct job_context context = job->context;
-    struct sluice_request request = *r;
-    context.first_pass = job;
-    request.width = (int)(r->width * r->hires_scale) / step * step;
-    request.height = (int)(r->height * r->hires_scale) / step * step;
-    request.steps = r->hires_steps;
-    request.strength = r->hires_strength;
-    request.init_latent = request.plan = NULL;
-    request.references = request.redux_images = NULL;
-    request.n_references = request.n_redux_images = 0;
-    request.hires_scale = 0;
-    request.lora_dir = NULL;
-    request.flow_shift = flow_shift;
-    job->second_pass = sys_new(job->sys, 1, sizeof *job->second_pass, "the second pass", e);
-    return job->second_pass ? job_open(job->second_pass, &context, &request, NULL, e) : e->code;
-}
-
 struct picture_part second_pass_enlargement(const struct job *job) {
     struct picture_size size = {job->request.width, job->request.height};
     return (struct picture_part){.by = PILLOW_LANCZOS, .whole = size, .size = size};
@@ -97,5 +73,5 @@ struct picture_part second_pass_enlargement(const struct job *job) {
 
 uint64_t second_pass_resampling_bytes(const struct job *job) {
     struct picture_part part = second_pass_enlargement(job);
-    return resample_bytes(upscale_output_size(job->context.first_pass), &part);
+    return resample_bytes(job_output_size(job->context.first_pass), &part);
 }

@@ -9,9 +9,6 @@
 /* Checks the request's fields of the second pass, fills in their defaults and sets settings.hires. USAGE for
  * invalid values, and for requests with an input image, a mask or a video. */
 enum status second_pass_resolve(struct job *job, struct error *e);
-/* Opens job->second_pass. Call after the job's prompts and schedule are made. flow_shift: of the request; 0:
- * the second pass computes its own from its size. */
-enum status second_pass_open(struct job *job, double flow_shift, struct error *e);
 /* Resize of an image of the first pass to the second pass's size. job: of the second pass. */
 struct picture_part second_pass_enlargement(const struct job *job);
 /* Memory for enlarging one image of the first pass, in bytes. job: of the second pass. */

@@ -43,11 +43,6 @@ enum status upscale_resolve_alone(struct job *job, struct error *e) {
     return set_sizes(job, (struct picture_size){picture->width, picture->height}, MODEL_UPSCALER, e);
 }
 
-struct picture_size upscale_output_size(const struct job *job) {
-    struct picture_size decoded = {job->request.width, job->request.height};
-    return job->upscale.to.width ? job->upscale.to : decoded;
-}
-
 static bool has_alpha(const struct job *job) {
     if (job->context.upscales) return job->pictures.fitting[PICTURE_INIT].part.alpha;
     return component_picture_channels(&job->model->component[job->settings.decoder_slot]) == RGBA;
@@ -71,14 +66,6 @@ void upscale_make_tensors(const struct job *job, struct layout *l, struct arena 
     l->upscale.rgb = arena_tensor(arena, DTYPE_U8, 3, output + 1, ok);
     if (has_alpha(job)) l->upscale.alpha = arena_tensor(arena, DTYPE_U8, 2, output + 1, ok);
 }
-
-static void connect_upscale(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
-    (void)job;
-    for (int i = 0; i < l->stages[s].n_lanes; i++)
-        lanes[i] = (struct lane){.picture = l->upscale.input, .enlarged = l->upscale.enlarged};
-}
-
-const struct stage_kind stage_upscale = {.name = "upscale", .connect = connect_upscale};
 
 struct picture_part upscale_alpha_part(const struct job *job) {
     return (struct picture_part){

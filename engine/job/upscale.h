@@ -3,17 +3,13 @@
 #ifndef SLUICE_JOB_UPSCALE_H
 #define SLUICE_JOB_UPSCALE_H
 
-#include "engine/job/layout.h"
-
-extern const struct stage_kind stage_upscale;
+#include "engine/job/job.h"
 
 /* Sets job->upscale if the request enlarges its images. USAGE: there is no upscaler, or a result is larger
  * than SLUICE_SIDE_MAX. Call after the sizes of the images are known. */
 enum status upscale_resolve(struct job *job, struct error *e);
 /* Resolves a job that only enlarges request.init_image (job_context.upscales). */
 enum status upscale_resolve_alone(struct job *job, struct error *e);
-/* Size of the finished images in pixels. */
-struct picture_size upscale_output_size(const struct job *job);
 
 /* Makes the tensors of the stage in the layout, after those of the decoder. */
 void upscale_make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok);

@@ -244,6 +244,12 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
             part_flag_chooses(flag, FAMILY_DECODER) || part_flag_chooses(flag, FAMILY_TINY_DECODER);
         if (part_flag_chooses(flag, FAMILY_CONTROL)) continue;
         if (path && (!o->decodes_only || decodes)) open_flag(sys, o, files, flag, path, e);
+        if (e->code == BADMAGIC && part_flag_chooses(flag, FAMILY_UPSCALER)) {
+            *e->expected = 0;
+            error_expected(
+                e, "a .safetensors file; to convert: python -c \"import torch, safetensors.torch as s; "
+                   "d = torch.load('IN.pth'); s.save_file(d.get('params_ema', d), 'OUT')\"");
+        }
         report_failure(files, e);
     }
     for (int i = 0; i < o->n_parts && e->code == OK; i++) { /* --control-net may be given several times */
@@ -259,7 +265,7 @@ static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
     const struct slot *slot;
     int n = 0;
     for (int k = 0; (slot = models_slot(k)); k++) {
-        bool listed = slot->family->kind != kind || n == SLOTS_MAX;
+        bool listed = slot->family->kind != kind || slot->extra || n == SLOTS_MAX;
         for (int i = 0; i < n && !listed; i++) listed = !strcmp(folders[i], slot->folder);
         if (!listed) folders[n++] = slot->folder;
     }

@@ -99,9 +99,15 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     return count_component(&c, chosen);
 }
 
+#define SDXL_NETWORK                                                                                         \
+    {"unet3", 0}, {"unet_layers0", 0}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},        \
+        {"unet_pooled", 1280}, {                                                                             \
+        "unet_numbers", 6                                                                                    \
+    }
+
 /* Control networks, as diffusers 0.42 counts models of the published configurations. */
 static void test_control_weight_counts(void) {
-    enum { CHANGES = 4 };
+    enum { CHANGES = 14 };
     const struct {
         const struct family *family;
         const char *name;
@@ -111,6 +117,29 @@ static void test_control_weight_counts(void) {
             int value;
         } dimension[CHANGES]; /* dimensions that differ from the family's published ones */
     } published[] = {
+        {&family_unet_control, "networks of Stable Diffusion 1.5", 361279120, {{0}}},
+        {&family_unet_control,
+         "networks of Stable Diffusion 2.1",
+         364228240,
+         {{"unet_convolved", 0}, {"unet_text", 1024}, {"unet_heads", 0}}},
+        {&family_unet_control,
+         "networks of SDXL",
+         1251014160,
+         {SDXL_NETWORK, {"unet_layers1", 2}, {"unet_layers2", 10}}},
+        {&family_unet_control,
+         "small networks of SDXL",
+         125690640,
+         {SDXL_NETWORK, {"unet_layers1", 0}, {"unet_layers2", 0}, {"unet_middle_layers", 0}}},
+        {&family_unet_control_union,
+         "xinsir's SDXL union, without the queries and keys, which are not read",
+         1257287280 - 2 * (320 * 320 + 320),
+         {SDXL_NETWORK,
+          {"unet_layers1", 2},
+          {"unet_layers2", 10},
+          {"control_hint0", 48},
+          {"control_hint1", 96},
+          {"control_hint2", 192},
+          {"control_hint3", 384}}},
         {&family_flux_control, "InstantX' Flux.1 union", 3301956608, {{0}}},
         {&family_flux_control,
          "Flux.1 union pro 2.0",

@@ -201,7 +201,7 @@ const struct fixture fixtures[] = {
      .control_nets = {"controlnet", "controlnet_2", "controlnet_3"}},
     {PIPELINE("control_union"), .model_of = "sdxl", .gate = &gate_control_union,
      .control_nets = {"controlnet"}},
-    {PIPELINE("control_zimage"), .model_of = "zimage_base",
+    {PIPELINE("control_zimage"), .model_of = "zimage_base", .gate = &gate_control_zimage,
      .control_nets = {"controlnet", "controlnet_2", "controlnet_3.safetensors", "controlnet_4.safetensors"}},
     {PIPELINE("control_flux"), .gate = &gate_control_flux, .control_nets = {"controlnet", "controlnet_2"}},
     {PIPELINE("control_flux_union"), .model_of = "control_flux", .gate = &gate_control_flux_union,
