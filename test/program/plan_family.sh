@@ -78,6 +78,13 @@ network() {
 network zimage_control zimage 6.71
 network zimage_control:layers=3 zimage 2.02
 network zimage_control:layers=6,control_channels=16,refiner_hints=0 zimage 3.10
+# Qwen-Image Union (1,768 M parameters) and Inpainting (2,117 M), InstantX' network of Stable Diffusion 3 (1,063 M): counted
+# from diffusers' classes, without the last layer's weights for text after attention (94 M, 94 M, 33 M), with 4,096 rows of
+# the position table. 3.5 large: 2,153 M
+network qwen_image_control qwen_image 3.35
+network qwen_image_control:layers=6,masked=1 qwen_image 4.05
+network sd3_control sd3 2.07
+network sd35_control sd35_large 4.31
 
 # ---- same plan as for a generated checkpoint ----
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400
