@@ -3,9 +3,9 @@
  * layout.
  *
  * Each part of struct job is written by one file of this folder, in this order (open.c): request and
- * `settings` by request.c, `pictures` by pictures.c, `prompts` by prompts.c, `schedule` by job.c,
- * `upscale` by upscale.c, `candidates`, `need` and `plan` by planner.c, `layout` by layout.c. During the run
- * only the contents of the layout's tensors and `pictures.pixels` change. */
+ * `settings` by request.c, `controls` by controls.c, `pictures` by pictures.c, `prompts` by prompts.c,
+ * `schedule` by job.c, `upscale` by upscale.c, `candidates`, `need` and `plan` by planner.c, `layout` by
+ * layout.c. During the run only the contents of the layout's tensors and `pictures.pixels` change. */
 #ifndef SLUICE_JOB_JOB_H
 #define SLUICE_JOB_JOB_H
 

@@ -25,7 +25,7 @@ rm -rf work && mkdir work && cd work || exit 2
 cat >../on_cpu <<END
 #!/bin/sh
 case \$1 in
-generate | decode | plan)
+generate | decode | upscale | plan)
     case " \$* " in
     *" --device"*) ;;
     *) command=\$1 && shift && set -- "\$command" --device cpu "\$@" ;;
