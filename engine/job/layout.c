@@ -191,6 +191,12 @@ static void connect_decode(const struct job *job, const struct layout *l, int s,
         lanes[i] = (struct lane){.tiled = l->choice.tiled, .latent = l->video[i], .picture = l->picture};
 }
 
+static void connect_upscale(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    (void)job;
+    for (int i = 0; i < l->stages[s].n_lanes; i++)
+        lanes[i] = (struct lane){.picture = l->upscale.input, .enlarged = l->upscale.enlarged};
+}
+
 const struct stage_kind stage_text = {.name = "text", .encodes_prompts = true, .connect = connect_text};
 
 const struct stage_kind stage_vision = {.name = "vision", .encodes_prompts = true, .connect = connect_encode};
@@ -202,6 +208,8 @@ const struct stage_kind stage_hoist = {.name = "hoist", .denoises = true, .conne
 const struct stage_kind stage_denoise = {.name = "denoise", .denoises = true, .connect = connect_denoise};
 
 const struct stage_kind stage_decode = {.name = "decode", .full_frames = true, .connect = connect_decode};
+
+const struct stage_kind stage_upscale = {.name = "upscale", .connect = connect_upscale};
 
 /* Makes prompt_embeds and pooled_projections. A text encoder writes directly into prompt_embeds or
  * pooled_projections if its output fills the whole tensor, else into a separate tensor. */
@@ -329,6 +337,25 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
     for (int i = 0; i < job->pictures.n_encoded; i++) make_encoded(job, l, i, all, moments, arena, ok);
 }
 
+/* Tensors of the upscaler's stage. Its input takes the memory of the decoder's frames. */
+static void make_upscale(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    struct picture_size from = job->upscale.from, to = job->upscale.to;
+    int32_t input[4] = {1, from.height, from.width, 3}, output[4] = {1, to.height, to.width, 3};
+    if (!to.width) return;
+    if (l->picture.rank) {
+        int32_t frames = job->latents.batch * job->request.frames;
+        int32_t rgb[4] = {frames, from.height, from.width, 3};
+        l->upscale.decoded = arena_tensor(arena, DTYPE_U8, 4, rgb, ok);
+        if (upscale_has_alpha(job)) l->upscale.decoded_alpha = arena_tensor(arena, DTYPE_U8, 3, rgb, ok);
+        l->upscale.input = tensor_make(l->picture.data, DTYPE_F32, 4, input);
+    } else {
+        l->upscale.input = arena_tensor(arena, DTYPE_F32, 4, input, ok);
+    }
+    l->upscale.enlarged = arena_tensor(arena, DTYPE_F32, 4, output, ok);
+    l->upscale.rgb = arena_tensor(arena, DTYPE_U8, 3, output + 1, ok);
+    if (upscale_has_alpha(job)) l->upscale.alpha = arena_tensor(arena, DTYPE_U8, 2, output + 1, ok);
+}
+
 static void make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct job_latents *size = &job->latents;
     int32_t latent[4] = {size->C, size->F, size->Y, size->X}, concat[4];
@@ -379,7 +406,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
             l->control_input[i] = arena_tensor(arena, DTYPE_F32, rank, dim, ok);
     }
     make_pictures(job, l, arena, ok);
-    upscale_make_tensors(job, l, arena, ok);
+    make_upscale(job, l, arena, ok);
 }
 
 void layout_split_alpha(const struct layout *layout) {
@@ -619,7 +646,7 @@ enum status layout_open(const struct job *job, struct layout_choice choice, void
     l->interstage =
         memory ? (struct arena){.base = memory, .bytes = job->need->interstage_bytes} : arena_counting();
     l->visits.sys = job->sys;
-    job->context.upscales ? upscale_make_tensors(job, l, &l->interstage, &ok)
+    job->context.upscales ? make_upscale(job, l, &l->interstage, &ok)
                           : make_tensors(job, l, &l->interstage, &ok);
     list_stages(job, l);
     return fill_stages(job, l, e) == OK ? list_visits(l, e) : e->code;

@@ -3,9 +3,7 @@
 #ifndef SLUICE_JOB_UPSCALE_H
 #define SLUICE_JOB_UPSCALE_H
 
-#include "engine/job/layout.h"
-
-extern const struct stage_kind stage_upscale;
+#include "engine/job/job.h"
 
 /* Sets job->upscale if the request enlarges its images. USAGE: there is no upscaler, or a result is larger
  * than SLUICE_SIDE_MAX. Call after the sizes of the images are known. */
@@ -15,8 +13,8 @@ enum status upscale_resolve_alone(struct job *job, struct error *e);
 /* Size of the finished images in pixels. */
 struct picture_size upscale_output_size(const struct job *job);
 
-/* Makes the tensors of the stage in the layout, after those of the decoder. */
-void upscale_make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok);
+/* True if the enlarged images have alpha. */
+bool upscale_has_alpha(const struct job *job);
 /* Temporary bytes of enlarging an image's alpha. */
 uint64_t upscale_alpha_bytes(const struct job *job);
 /* The resampling of an image's alpha: rows of RGBA go in, rows of alpha come out. */
