@@ -416,6 +416,10 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         args->scheduler = schedule_parse(text);
         schedule_list(names, sizeof names);
         return args->scheduler ? SLUICE_OK : fail_value(e, flag->name, text, names);
+    case FLAG_CHOICE_OR_PART:
+        *(const char **)to = is_choice(flag, text) ? text : "model";
+        if (is_choice(flag, text)) return SLUICE_OK;
+        /* fall through */
     case FLAG_PART:
         for (int i = 0; i < args->model.n_parts; i++)
             if (args->parts[i].flag == flag->name) return SLUICE_OK; /* repeated flag with the same path */

@@ -43,11 +43,12 @@ enum flag_kind {
     FLAG_LAYERS, /* layer numbers in [least, most], stored as struct layers */
     FLAG_SEED,   /* struct seed */
     FLAG_SIZE,   /* size of RAM in bytes, stored as int64_t */
-    FLAG_DEVICE_SIZE, /* struct device_size */
-    FLAG_CHOICE,      /* one of the words in `choices`, stored as const char * */
-    FLAG_SAMPLER,     /* name of a sampler, const char *; a schedule in the name goes to sampler_schedule */
-    FLAG_SCHEDULER,   /* name of a noise schedule, stored as const char * */
-    FLAG_PART,        /* path of a model part, appended to struct args' parts */
+    FLAG_DEVICE_SIZE,    /* struct device_size */
+    FLAG_CHOICE,         /* one of the words in `choices`, stored as const char * */
+    FLAG_CHOICE_OR_PART, /* as FLAG_CHOICE; any other text is the path of a model part and stores "model" */
+    FLAG_SAMPLER,   /* name of a sampler, const char *; a schedule in the name goes to sampler_schedule */
+    FLAG_SCHEDULER, /* name of a noise schedule, stored as const char * */
+    FLAG_PART,      /* path of a model part, appended to struct args' parts */
     /* Control images, see controls.h; offset: of the value in struct control_args. */
     FLAG_CONTROL_NET,    /* path of a control network, a part of the model */
     FLAG_CONTROL_INPUT,  /* path of an image, stored as const char * */

@@ -81,6 +81,20 @@ static void print_tensors(const json_t *component) {
     }
 }
 
+/* Prints what a control network controls, reads, and its modes with their numbers. */
+static void print_control(const json_t *control) {
+    size_t i;
+    json_t *mode, *modes = json_object_get(control, "modes");
+    if (!control) return;
+    printf("  control network for %s, %.0f blocks, reads %s", field_string(control, "denoiser"),
+           field_number(control, "blocks"), field_string(control, "input"));
+    json_array_foreach(modes, i, mode) {
+        const char *name = json_string_value(mode);
+        printf("%s%zu%s%s", i ? ", " : "; modes ", i, name ? " " : "", name ? name : "");
+    }
+    putchar('\n');
+}
+
 static void print_component(const json_t *component) {
     char bytes[32];
     size_t i;
@@ -90,6 +104,7 @@ static void print_component(const json_t *component) {
     json_array_foreach(json_object_get(component, "files"), i, file) {
         print_value("  ", file);
     }
+    print_control(json_object_get(component, "control"));
     printf("  all: ");
     print_stored(component);
     json_array_foreach(groups, i, group) {

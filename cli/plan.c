@@ -178,8 +178,9 @@ int plan_command(const struct args *typed, struct sluice_error *e) {
     if (!status) status = generation_open(&generation, e);
     const char *unread = generation.upscales  ? NULL
                          : args->model.family ? "no tokenizer"
-                         : args->prompt.text  ? NULL
-                                              : "no prompt";
+                         : args->prompt.text || args->redux_images.n
+                             ? NULL /* without a prompt, images of Redux join zeros */
+                             : "no prompt";
     if (!status && unread && !generation.latent && !args->quiet)
         message_note("%s: planned for the longest prompt", unread);
     if (!status && args->model.family && args->type && !args->quiet)

@@ -129,6 +129,9 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
         fputs(", ", to);
     }
     print_controls(to, image->controls);
+    if (request->n_redux_images)
+        fprintf(to, "Redux images: %d, Redux strength: %.9g, ", request->n_redux_images,
+                request->redux_strength != 0 ? request->redux_strength : 1);
     if (image->cfg_scale_low != 0) fprintf(to, "CFG scale low: %.9g, ", image->cfg_scale_low);
     if (image->cfg_norm > 0) fprintf(to, "CFG norm: %.9g, ", image->cfg_norm);
     if (image->cfg_until < 1) fprintf(to, "CFG until: %.9g, ", image->cfg_until);
@@ -154,12 +157,14 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     FILE *to = open_memstream(&text, &bytes);
     if (!to) return NULL;
     bool drawn = args->command->bit == GENERATE;
-    if (drawn) fprintf(to, "%s\n", request->prompt);
+    if (drawn) fprintf(to, "%s\n", request->prompt ? request->prompt : ""); /* NULL: images of Redux alone */
     const char *negative = request->negative_prompt ? request->negative_prompt : image->negative_prompt;
     if (drawn && negative && *negative) fprintf(to, "Negative prompt: %s\n", negative);
     if (drawn) print_settings(to, args, request, image);
     if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
-    fprintf(to, "Size: %dx%d, ", image->width, image->height);
+    bool twice = image->first_width; /* with a second pass, as in the web UI, the size of the first */
+    fprintf(to, "Size: %dx%d, ", twice ? image->first_width : image->width,
+            twice ? image->first_height : image->height);
     if (image->frames > 1) fprintf(to, "Frames: %d, ", image->frames);
     if (image->decoder) {
         fputs("VAE Decoder: ", to);
@@ -177,6 +182,10 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     fputs("Model: ", to);
     print_quoted(to, slash && slash[1] ? slash + 1 : path);
     if (request->init_image) fprintf(to, ", Denoising strength: %.9g", request->strength);
+    if (twice)
+        fprintf(to, ", Denoising strength: %.9g, Hires upscale: %.9g, Hires steps: %d, Hires upscaler: %s",
+                image->hires_strength, request->hires_scale, image->hires_steps,
+                request->hires_upscaler ? request->hires_upscaler : "latent");
     fprintf(to, ", Version: sluice %s", sluice_version());
     if (fclose(to) == 0) return text;
     free(text);

@@ -54,7 +54,7 @@ int request_check(const struct args *args, struct sluice_error *e) {
     if (args->dimensions && !m->family)
         return refuse(args, "--dims", "only a model without files can have other sizes",
                       "--family NAME, or no --dims", e);
-    if (args->command->bit == GENERATE && !args->prompt.text)
+    if (args->command->bit == GENERATE && !args->prompt.text && !args->redux_images.n)
         return fail(e, SLUICE_USAGE,
                     "no prompt is given" WHERE "sluice generate" EXPECTED "-p TEXT or -p @FILE");
     if (args->batch >= 2 && args->seed.value > INT64_MAX - (uint64_t)(args->batch - 1))
@@ -306,17 +306,6 @@ static void fill_guidance(struct sluice_request *request, const struct args *arg
     if (args_has_flag(args, "--slg-end")) request->slg_end = args->slg_end;
 }
 
-/* Fills in the second pass and the enlargement of the result. */
-static void fill_enlargement(struct sluice_request *request, const struct args *args) {
-    static const char *const how[] = {"latent", "latent-bilinear", "lanczos"};
-    request->hires_scale = args->hires;
-    request->hires_strength = args->hires_strength;
-    request->hires_steps = args->hires_steps;
-    if (args->hires_upscaler) request->hires_upscaler = "model"; /* a file, unless it is one of the words */
-    for (int i = 0; i < 3 && args->hires_upscaler; i++)
-        if (!strcmp(args->hires_upscaler, how[i])) request->hires_upscaler = how[i];
-}
-
 void request_fill(struct sluice_request *request, const sluice_model *model, const struct args *args,
                   uint64_t seed, const struct request_files *files) {
     sluice_request_defaults(model, request);
@@ -324,7 +313,10 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     if (args->fps) request->fps = args->fps;
     if (args->steps) request->steps = args->steps;
     fill_guidance(request, args);
-    fill_enlargement(request, args);
+    request->hires_scale = args->hires;
+    request->hires_strength = args->hires_strength;
+    request->hires_steps = args->hires_steps;
+    request->hires_upscaler = args->hires_upscaler;
     if (args_has_flag(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     /* Inpainting repaints the masked region in full; img2img takes the model's default strength. */
     if (args->mask) request->strength = 1;

@@ -233,6 +233,9 @@ struct sluice_image {
     /* Control images that were used, one line each: "Module: canny, Model: NAME, Weight: 0.8, Guidance Start:
      * 0, Guidance End: 1"; valid during the call. NULL: none. */
     const char *controls;
+    int first_width, first_height; /* size of the first pass (hires_scale); 0: there was one pass */
+    double hires_strength;         /* of the second pass; hires_steps likewise */
+    int hires_steps;
 };
 
 /* A preview of an image, made after a step. */
@@ -340,8 +343,9 @@ struct sluice_request {
     int width, height; /* output size in pixels, multiples of the model's step (8, 16 or 32). 0: size of
                           init_image, rounded down (video: its aspect at the model's pixel count); image
                           editing: aspect of the last reference (Flux.2: size of the first reference,
-                          rounded down); else the model's default size. Flux.2 shrinks sizes of input
-                          images to at most 1024 x 1024 pixels */
+                          rounded down); control networks: aspect of the first control image at the
+                          model's pixel count; else the model's default size. Flux.2 shrinks sizes of
+                          input images to at most 1024 x 1024 pixels */
     int steps;         /* at least 1 */
     int batch;         /* number of images or videos, with seeds seed, seed+1, ...; 0 means 1 */
     double cfg_scale;  /* classifier-free guidance scale s: uncond + s*(cond - uncond). 1: one evaluation a

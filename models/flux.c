@@ -104,6 +104,9 @@ static const struct hf_source flux_sources[] = {
     {"city96/t5-v1_1-xxl-encoder-gguf", "--t5xxl", "t5-v1_1-xxl-encoder-Q8_0.gguf", 5060},
     {"black-forest-labs/FLUX.1-dev", "--vae", "ae.safetensors", 335},
     {"madebyollin/taef1", "--taesd", TAE, 0},
+    {"black-forest-labs/FLUX.1-Redux-dev", "--redux", NULL, 0},
+    {"black-forest-labs/FLUX.1-Redux-dev", "--redux", "flux1-redux-dev.safetensors", 129},
+    {"Comfy-Org/sigclip_vision_384", "--clip_vision", "sigclip_vision_patch14_384.safetensors", 857},
     {0},
 };
 static const struct hf_source flux_files[] = {

@@ -29,7 +29,8 @@ enum { HINT_CONVS = 8 }; /* convolutions of XLabs' image encoder, which reads 8x
 
 struct flux_control_state {
     struct flux_state flux; /* flux.text: the row of the mode, if there are modes, then the prompt */
-    struct tensor image;    /* embedded control image, shared by the lanes of a prompt: [image rows, DIM] */
+    struct tensor image;    /* XLabs: patches of the encoded control image, shared by the lanes of a prompt:
+                               [image rows, IN]; other networks read the control image's latent */
     /* Residuals that denoiser blocks add: [slots, image rows, DIM]. Slots: 1, or all residuals (XLabs). */
     struct tensor residual;
 };
@@ -48,16 +49,19 @@ struct context_weights { CONTEXT(FIELD_, ) };
     X##CONV(S, conv[3], HINT, HINT, KERNEL_SIDE, "input_hint_block.blocks.3", "input_hint_block.8")          \
     X##CONV(S, conv[4], HINT, HINT, KERNEL_SIDE, "input_hint_block.blocks.4", "input_hint_block.10")         \
     X##CONV(S, conv[5], HINT, HINT, KERNEL_SIDE, "input_hint_block.blocks.5", "input_hint_block.12")         \
-    X##CONV(S, conv[6], LATENT, HINT, KERNEL_SIDE, "input_hint_block.conv_out", "input_hint_block.14")       \
-    X##LINEAR(S, embedder, DIM, IN, "controlnet_x_embedder", "pos_embed_input")
+    X##CONV(S, conv[6], LATENT, HINT, KERNEL_SIDE, "input_hint_block.conv_out", "input_hint_block.14")
 struct hint_weights {
-    struct linear_weights in, conv[HINT_CONVS - 1], embedder;
+    struct linear_weights in, conv[HINT_CONVS - 1];
 };
+
+#define EMBEDDERS(X, S)                                                                                      \
+    X##LINEAR(S, latent, DIM, IN, "x_embedder", "img_in")                                                    \
+    X##LINEAR(S, image, DIM, IN, "controlnet_x_embedder", "pos_embed_input")
+struct embedder_weights { EMBEDDERS(FIELD_, ) };
 /* clang-format on */
 WEIGHT_TABLE(flux_control_context_table, CONTEXT, context_weights, "", "");
 WEIGHT_TABLE(flux_control_hint_table, HINT_ENCODER, hint_weights, "", "");
-LINEAR_TABLE(flux_control_image_table, DIM, IN, "controlnet_x_embedder", "pos_embed_input");
-LINEAR_TABLE(flux_control_embedder_table, DIM, IN, "x_embedder", "img_in");
+WEIGHT_TABLE(flux_control_embedder_table, EMBEDDERS, embedder_weights, "", "");
 LINEAR_TABLE(flux_control_double_table, DIM, DIM, "controlnet_blocks.%d");
 LINEAR_TABLE(flux_control_single_table, DIM, DIM, "controlnet_single_blocks.%d");
 
@@ -82,17 +86,6 @@ static void flux_control_forward_context(struct context *x, const void *weights,
     if (modes) op_copy(x, tensor_slice(text, 0, 1), tensor_slice(w->modes, scope->lane->control[0].mode, 1));
 }
 
-static void flux_control_forward_image(struct context *x, const void *weights,
-                                       const struct visit_scope *scope) {
-    const struct linear_weights *w = weights;
-    const struct flux_control_state *state = scope->lane->state;
-    struct tensor patches =
-        context_tensor(x, DTYPE_F32, 2, (int32_t[]){state->image.dim[0], w->weight.dim[1]});
-    op_patchify(x, patches, latent_planes(scope->lane->control[0].input),
-                (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST});
-    mmdit_linear(x, state->image, patches, w);
-}
-
 /* XLabs: eight convolutions with SiLU between them, three of them with stride 2. Two feature maps of the
  * image's size are alive. */
 static void flux_control_forward_hint(struct context *x, const void *weights,
@@ -115,22 +108,25 @@ static void flux_control_forward_hint(struct context *x, const void *weights,
         *out = tensor_make(out->data, DTYPE_F32, 3, dim);
         op_conv2d(x, *out, map[i % 2], conv->weight, (struct epilogue){.bias = conv->bias}, options);
     }
-    struct tensor patches =
-        context_tensor(x, DTYPE_F32, 2, (int32_t[]){state->image.dim[0], w->embedder.weight.dim[1]});
-    op_patchify(x, patches, map[(HINT_CONVS - 1) % 2],
+    op_patchify(x, state->image, map[(HINT_CONVS - 1) % 2],
                 (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST, .pixels = true});
-    mmdit_linear(x, state->image, patches, &w->embedder);
 }
 
+/* Embeds the latent and the control image. The latter costs little in each evaluation; keeping it would take
+ * as much memory as the tokens. */
 static void flux_control_forward_embedder(struct context *x, const void *weights,
                                           const struct visit_scope *scope) {
-    const struct linear_weights *w = weights;
+    const struct embedder_weights *w = weights;
     const struct flux_control_state *state = scope->lane->state;
+    const struct patches patching = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
     struct tensor rows = flux_control_image_rows(&state->flux);
-    struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], w->weight.dim[1]});
-    op_patchify(x, patches, latent_planes(scope->lane->latent),
-                (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST});
-    op_linear(x, rows, patches, w->weight, (struct epilogue){.bias = w->bias, .residual = state->image});
+    struct tensor patches =
+        context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], w->latent.weight.dim[1]});
+    op_patchify(x, patches, latent_planes(scope->lane->latent), patching);
+    mmdit_linear(x, rows, patches, &w->latent);
+    if (!state->image.rank) op_patchify(x, patches, latent_planes(scope->lane->control[0].input), patching);
+    op_linear(x, rows, state->image.rank ? state->image : patches, w->image.weight,
+              (struct epilogue){.bias = w->image.bias, .residual = rows});
     op_copy(x, tensor_slice(state->flux.tokens, 0, state->flux.text.dim[0]), state->flux.text);
 }
 
@@ -155,11 +151,9 @@ static void flux_control_forward_addition(struct context *x, const void *weights
 
 BLOCK(flux_control_kind_context, "context", "context_embedder", flux_control_context_table, context_weights,
       flux_control_forward_context, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-BLOCK(flux_control_kind_image, "control_image", "controlnet_x_embedder", flux_control_image_table,
-      linear_weights, flux_control_forward_image, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 BLOCK(flux_control_kind_hint, "control_image", "input_hint_block", flux_control_hint_table, hint_weights,
       flux_control_forward_hint, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-BLOCK(flux_control_kind_embedder, "embedder", "x_embedder", flux_control_embedder_table, linear_weights,
+BLOCK(flux_control_kind_embedder, "embedder", "x_embedder", flux_control_embedder_table, embedder_weights,
       flux_control_forward_embedder, .never_quantised = true);
 BLOCK(flux_control_kind_double, "double_residual", "controlnet_blocks.%d", flux_control_double_table,
       linear_weights, flux_control_forward_residual);
@@ -184,10 +178,9 @@ static int flux_control_slots(const struct component *c) {
 }
 
 static int flux_control_list_blocks(const struct component *c, struct block_ref *refs) {
-    const struct block_kind *image = c->dims[HINT] ? &flux_control_kind_hint : &flux_control_kind_image;
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &flux_control_kind_context};
-    refs[n++] = (struct block_ref){.kind = image};
+    if (c->dims[HINT]) refs[n++] = (struct block_ref){.kind = &flux_control_kind_hint};
     refs[n++] = (struct block_ref){.kind = &flux_kind_conditioning};
     refs[n++] = (struct block_ref){.kind = &flux_control_kind_embedder};
     for (int i = 0; i < c->dims[DOUBLE_LAYERS]; i++) {
@@ -268,10 +261,10 @@ static void flux_control_declare(const struct component *c, struct lane *lanes, 
         if (lanes[i].residuals_of) continue; /* uses another lane's state */
         flux_declare_lane(c, lanes, i, text, rows, arena, ok);
         int prompt = lane_first_of_prompt(lanes, i);
-        if (prompt == i)
-            s->image = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[DIM]}, ok);
-        else
+        if (prompt != i)
             s->image = ((const struct flux_control_state *)lanes[prompt].state)->image;
+        else if (c->dims[HINT])
+            s->image = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, c->dims[IN]}, ok);
         s->residual =
             arena_tensor(arena, DTYPE_F32, 3, (int32_t[]){flux_control_slots(c), rows, c->dims[DIM]}, ok);
     }

@@ -76,8 +76,9 @@ enum { ALL_SLOTS_MAX = 1024 };
 static const struct slot *all_slots[ALL_SLOTS_MAX];
 static pthread_once_t all_slots_listed = PTHREAD_ONCE_INIT;
 
-/* Components that belong to no pipeline, with slots as in a recipe: control networks, then upscalers. */
-enum { CONTROL_SLOTS, UPSCALER_SLOTS, N_NETWORK_SLOTS };
+/* Components that belong to no pipeline, with slots as in a recipe: control networks, then upscalers, then
+ * the same upscalers for use between two passes. */
+enum { CONTROL_SLOTS, UPSCALER_SLOTS, HIRES_SLOTS, N_NETWORK_SLOTS };
 static struct recipe network_slots[N_NETWORK_SLOTS];
 
 static void list_network_slots(void) {
@@ -93,15 +94,23 @@ static void list_network_slots(void) {
                                                         .extra = true,
                                                         .display_name = "upscaler",
                                                         .folder = "upscaler",
+                                                        .prefixes = upscaler_prefixes},
+                                                       {.flag = "--hires-upscaler",
+                                                        .extra = true,
+                                                        .display_name = "upscaler between the passes",
+                                                        .folder = "hires_upscaler",
                                                         .prefixes = upscaler_prefixes}};
     int n[N_NETWORK_SLOTS] = {0};
     for (const struct family *const *f = families; *f; f++) {
         if (!family_outside_pipelines(*f)) continue;
-        int list = (*f)->kind == FAMILY_CONTROL ? CONTROL_SLOTS : UPSCALER_SLOTS;
-        assert(n[list] < SLOTS_MAX);
-        struct slot *slot = &network_slots[list].slot[n[list]++];
-        *slot = slots[list];
-        slot->family = *f;
+        bool control = (*f)->kind == FAMILY_CONTROL;
+        int first = control ? CONTROL_SLOTS : UPSCALER_SLOTS, last = control ? CONTROL_SLOTS : HIRES_SLOTS;
+        for (int list = first; list <= last; list++) {
+            assert(n[list] < SLOTS_MAX);
+            struct slot *slot = &network_slots[list].slot[n[list]++];
+            *slot = slots[list];
+            slot->family = *f;
+        }
     }
 }
 

@@ -137,15 +137,16 @@ static bool probe(const struct tensor_index *index) {
 
 #define POOLED_TENSORS "time_text_embed.text_embedder.linear_1.weight", "y_embedder.mlp.0.weight"
 
-/* Refuses networks of 3.5 medium with 2 B parameters, whose pooled layer reads its own width. */
+#define OF_MEDIUM                                                                                            \
+    "a control network of Stable Diffusion 3.5 with 2 B parameters, whose blocks all read one input"
+
+/* Refuses networks for the model of 2 B parameters: they embed the image themselves. */
 static enum status refuse(const struct component *c, struct error *e) {
-    const struct index_entry *entry = index_find(&c->index, component_first_existing(c, POOLED_TENSORS));
-    if (!entry || entry->rank != 2 || entry->dim[0] != entry->dim[1]) return OK;
-    return error_set(e, UNSUPPORTED,
-                     "unsupported control network: Stable Diffusion 3.5 medium, 2 B parameters, whose blocks "
-                     "all read the same input" WHERE "%s" EXPECTED
-                     "a control network of Stable Diffusion 3.5 large, or InstantX's for 3 medium",
-                     c->index.sources[0].path);
+    static const struct similar_architecture relatives[] = {
+        {"pos_embed.proj.", OF_MEDIUM}, {"x_embedder.", OF_MEDIUM}, {0}};
+    return component_refuse_similar(
+        c, relatives, "a control network of Stable Diffusion 3.5 large, or InstantX's of Stable Diffusion 3",
+        e);
 }
 
 /* Reads the kind of control image, a tensor with one number; Blur if it is absent. */
@@ -211,7 +212,13 @@ static void derive(struct component *c) {
 }
 
 static enum status check(const struct component *c, const struct component *denoiser, struct error *e) {
-    return mmdit_control_check(c, denoiser, DIM, LAYERS, e);
+    /* The second layer for the pooled prompt alone, which reads the denoiser's first one. */
+    bool of_medium = c->pooled_columns == c->dims[DIM] && c->pooled_columns != denoiser->pooled_columns;
+    if (!of_medium) return mmdit_control_check(c, denoiser, DIM, LAYERS, e);
+    return error_set(e, UNSUPPORTED,
+                     "unsupported control network" WHERE "%s" FOUND OF_MEDIUM EXPECTED
+                     "a control network of Stable Diffusion 3.5 large",
+                     c->index.sources[0].path);
 }
 
 static int list_visits(const struct component *c, const struct component *denoiser,

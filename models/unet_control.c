@@ -249,7 +249,10 @@ enum status unet_control_configure(struct component *c, const struct config *con
 void unet_control_derive_dims(struct component *c) {
     struct unet_settings *s = (struct unet_settings *)c->settings;
     int32_t *d = c->dims;
+    bool attends = false;
     unet_derive_positions(c);
+    for (int i = 0; i < s->levels * s->resnets + s->mid_resnets; i++) attends = attends || s->attends[i];
+    if (!attends) s->mid_resnets = 1; /* as in the published network without transformers */
     for (int i = s->levels * s->resnets + s->mid_resnets; i < unet_n_positions(s); i++)
         s->layers[i] = s->attends[i] = 0;
     d[FREQUENCIES] = d[CHANNELS];

@@ -163,7 +163,7 @@ static void control_forward_layer_modulation(struct context *x, const void *weig
                     scope->lane->denoiser->state, scope, ACTIVATION_NONE);
 }
 
-BLOCK(control_kind_embedder, "embedder", "control_embedder", control_embedder_table, linear_weights,
+BLOCK(control_kind_embedder, "embedder", "embedder", control_embedder_table, linear_weights,
       control_forward_embedder, .never_quantised = true);
 BLOCK(control_kind_refiner_before, "refiner_before", "control_noise_refiner.%d.before",
       control_refiner_before_table, linear_weights, control_forward_refiner_before);
@@ -184,7 +184,7 @@ static bool control_probe(const struct tensor_index *index) {
     return index_find(index, "control_all_x_embedder.2-1.weight");
 }
 
-/* Reads control_layers_places and the counts that config.json may have. Files of the authors have no
+/* Reads control_layers_places. control_refiner_layers_places must be 0, 1, ...; files of the authors have no
  * config.json. */
 static enum status control_read_places(struct component *c, const struct config *config, struct error *e) {
     struct control_settings *s = (struct control_settings *)c->settings;
@@ -235,13 +235,14 @@ static enum status control_configure(struct component *c, const struct config *c
     d[REFINER] = !d[REFINERS] || untrained ? REFINER_LAYERS
                  : d[REFINER_HINTS]        ? REFINER_CONTROL
                                            : REFINER_PLAIN;
-    if (d[LAYERS] < 1 || d[LAYERS] > CONTROL_LAYERS_MAX || d[HEAD] < 2 || d[HEAD] > 512 || d[DIM] % d[HEAD] ||
-        d[PATCH] % (ZIMAGE_PATCH_SIDE * ZIMAGE_PATCH_SIDE))
+    if (d[LAYERS] < 1 || d[LAYERS] > CONTROL_LAYERS_MAX || d[REFINERS] > CONTROL_LAYERS_MAX || d[HEAD] < 2 ||
+        d[HEAD] > 512 || d[DIM] % d[HEAD] || d[PATCH] % (ZIMAGE_PATCH_SIDE * ZIMAGE_PATCH_SIDE))
         return error_set(e, SHAPE,
                          "inconsistent sizes of a control network" WHERE "%s" FOUND
-                         "width %d, head %d, %d values per patch, %d layers" EXPECTED
+                         "width %d, head %d, %d values per patch, %d layers, %d refiner layers" EXPECTED
                          "a width that is a multiple of the head size, and 1 to %d layers",
-                         c->index.sources[0].path, d[DIM], d[HEAD], d[PATCH], d[LAYERS], CONTROL_LAYERS_MAX);
+                         c->index.sources[0].path, d[DIM], d[HEAD], d[PATCH], d[LAYERS], d[REFINERS],
+                         CONTROL_LAYERS_MAX);
     return control_read_places(c, config, e);
 }
 
@@ -352,6 +353,7 @@ static int control_visits(const struct component *c, const struct component *den
     return n;
 }
 
+static const char *const control_architectures[] = {"zimage_control", NULL};
 static const char *const control_refiner_words[] = {NULL, "control_noise_refiner", "control_layers"};
 /* Sizes of Union 2.1. */
 static const struct dimension control_dimensions[] = {
@@ -360,7 +362,7 @@ static const struct dimension control_dimensions[] = {
      OF_TENSOR(1, 0, "control_layers.0.attention.norm_q.weight", "control_layers.0.attention.q_norm.weight")},
     {"layers", 15, 1, CONTROL_LAYERS_MAX, .place = LAYERS, OF_BLOCKS("control_layers.")},
     {"refiners", 2, 0, 40, .place = REFINERS, OF_BLOCKS("control_noise_refiner.")},
-    {"refiner_residuals", 1, 0, 1, .place = REFINER_HINTS,
+    {"refiner_hints", 1, 0, 1, .place = REFINER_HINTS,
      OF_TENSOR(0, 0, "control_noise_refiner.0.after_proj.weight")},
     {"control_channels", 33, 1, 1024, .place = LATENT, .key = "control_in_dim"},
     {.place = REFINER, .key = "add_control_noise_refiner", .words = control_refiner_words, .checked = true},
@@ -399,7 +401,10 @@ const struct family family_zimage_control = {
     .name = "zimage_control",
     .kind = FAMILY_CONTROL,
     .display_name = "Z-Image control network",
-    .files = {.config_key = "_class_name", .config_value = "ZImageControlNetModel", .probe = control_probe},
+    .files = {.architectures = control_architectures,
+              .config_key = "_class_name",
+              .config_value = "ZImageControlNetModel",
+              .probe = control_probe},
     .config = {.dimensions = control_dimensions,
                .n_dimensions = COUNT_OF(control_dimensions),
                .settings = control_settings_rows,

@@ -17,13 +17,14 @@ static const char *const bound_names[N_BOUNDS] = {"compute", "bus", "disk"};
 
 struct sluice_plan plan_summary(const struct job *job) {
     const struct plan *p = &job->plan;
+    struct picture_size size = job_output_size(job->second_pass ? job->second_pass : job);
     struct error does_not_fit = {0};
     struct sluice_plan summary = {
         .struct_size = sizeof summary,
         .fits = plan_check(job->need, p, &does_not_fit) == OK,
         .batch = job->latents.batch,
-        .width = upscale_output_size(job).width,
-        .height = upscale_output_size(job).height,
+        .width = size.width,
+        .height = size.height,
         .frames = job->request.frames > 1 ? job->request.frames : 1,
         .ram_budget_bytes = (int64_t)p->ram_budget_bytes,
         .vram_budget_bytes = (int64_t)p->vram_budget_bytes,
@@ -127,7 +128,7 @@ static json_t *request_json(const struct job *job) {
     if (r->converted) json_put(json, "converted", json_true());
     if (job->upscale.to.width)
         json_put(json, "upscaled",
-                 json_pack("{s:s, s:i, s:i}", "family", job->model->component[MODEL_UPSCALER].family->name,
+                 json_pack("{s:s, s:i, s:i}", "family", job->model->component[job->upscale.component].family->name,
                            "width", job->upscale.to.width, "height", job->upscale.to.height));
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny) json_put(json, "decoder", json_string(tiny->family->name));
@@ -162,6 +163,12 @@ static json_t *request_json(const struct job *job) {
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->settings.n_prompts) put_slg(json, r);
+    if (job->second_pass)
+        json_put(json, "hires",
+                 json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
+                           r->hires_strength, "steps", r->hires_steps, "upscaler",
+                           r->hires_upscaler ? r->hires_upscaler : "latent", "width",
+                           job->second_pass->request.width, "height", job->second_pass->request.height));
     put_pictures(job, json);
     put_controls(job, json);
     if (job->settings.preview == PREVIEW_NONE) return json;

@@ -79,7 +79,8 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
                                  r->type,           r->fit,
                                  r->prompt_weights, r->sampler,
                                  r->scheduler,      r->prediction,
-                                 r->preview,        r->lora_dir};
+                                 r->preview,        r->lora_dir,
+                                 r->hires_upscaler};
     const struct sluice_picture *const images[] = {r->init_image, r->mask, r->end_image};
     struct sha256_ctx sha;
     sha256_init(&sha);
@@ -213,7 +214,8 @@ static enum status run_job(struct sluice_session *s, const struct sluice_request
     if (plan_check(job.need, &job.plan, e) == BUDGET) suggest_smaller_decode(&job, e);
     if (e->code != OK) goto out;
     warn_run(&s->options, &job, request->cfg_scale);
-    if (pictures_read(&job, e) != OK) goto out;
+    for (struct job *pass = &job; pass && e->code == OK; pass = pass->second_pass) pictures_read(pass, e);
+    if (e->code != OK) goto out;
     struct running running = {.job = &job,
                               .options = &s->options,
                               .report = &s->report,

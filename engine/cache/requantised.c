@@ -35,10 +35,11 @@ struct scan {
 
 void requantised_destroy(struct requantised *r) {
     for (int i = 0; i < MODEL_COMPONENTS; i++) {
-        if (!r->component[i].family) continue;
-        struct sys *sys = r->component[i].sys;
-        component_destroy(&r->component[i]);
+        if (!r->component[i]) continue;
+        struct sys *sys = r->component[i]->sys;
+        component_destroy(r->component[i]);
         row_scales_free(sys, &r->row_scales[i]);
+        sys->release(sys, r->component[i]);
     }
     *r = (struct requantised){0};
 }
@@ -59,7 +60,11 @@ enum status requantised_prepare(struct requantised *r, const struct sluice_model
         if (family->kind == FAMILY_UPSCALER) continue;
         bool of_denoiser = family->kind == FAMILY_DENOISER || family->kind == FAMILY_CONTROL;
         if (choice.int8 && !of_denoiser) continue;
-        component_requantise(&model->component[i], wanted, &r->row_scales[i], &r->component[i], e);
+        struct sys *sys = model->component[i].sys;
+        r->component[i] = sys_new(sys, 1, sizeof **r->component, "the weights of --type", e);
+        if (!r->component[i]) break;
+        r->component[i]->sys = sys;
+        component_requantise(&model->component[i], wanted, &r->row_scales[i], r->component[i], e);
     }
     if (e->code != OK) requantised_destroy(r);
     return e->code;
@@ -67,14 +72,14 @@ enum status requantised_prepare(struct requantised *r, const struct sluice_model
 
 const struct component *requantised_component(const struct requantised *r, const struct sluice_model *model,
                                               int slot) {
-    return r && r->component[slot].family ? &r->component[slot] : &model->component[slot];
+    return r && r->component[slot] ? r->component[slot] : &model->component[slot];
 }
 
 uint64_t requantised_bytes(const struct requantised *r, int readers) {
     uint64_t bytes = 0;
     for (int i = 0; r && i < MODEL_COMPONENTS; i++)
-        if (r->component[i].family)
-            bytes += component_layout_bytes(&r->component[i]) +
+        if (r->component[i])
+            bytes += sizeof **r->component + component_layout_bytes(r->component[i]) +
                      (uint64_t)r->row_scales[i].n * sizeof *r->row_scales[i].scale;
     return bytes ? bytes + (uint64_t)readers * READER_WORK_BYTES + sizeof(struct scan) : 0;
 }
@@ -199,9 +204,9 @@ static enum status scan_rows(struct component *c, const struct scaling *scaling,
 
 enum status requantised_scale(struct requantised *r, struct sys *sys, int slot, int readers,
                               bool (*tick)(void *user, struct error *e), void *user, struct error *e) {
-    struct component *c = &r->component[slot];
+    struct component *c = r->component[slot];
     bool f8 = r->choice.type == DTYPE_F8_E4M3 || r->choice.type == DTYPE_F8_E5M2;
-    if ((!f8 && !r->row_scales[slot].n) || r->scaled[slot] || !c->family) return OK;
+    if ((!f8 && !r->row_scales[slot].n) || r->scaled[slot] || !c) return OK;
     struct scaling scaling = {tick, user, sys->alloc(sys, LINE_HOST, (size_t)readers * sizeof *scaling.scan)};
     if (!scaling.scan) return error_set(e, MEMORY, "no memory to scan weights for their scale");
     for (int i = 0; i < readers; i++) scaling.scan[i].error = (struct error){0};

@@ -23,8 +23,8 @@ struct requantised {
     bool made, scaled[MODEL_COMPONENTS];
     struct conversion_choice choice;
     struct row_scales row_scales[MODEL_COMPONENTS];
-    /* Components with converted weights; family NULL: slot not converted. */
-    struct component component[MODEL_COMPONENTS];
+    /* Components with converted weights; owned. NULL: slot not converted. */
+    struct component *component[MODEL_COMPONENTS];
 };
 
 /* Finds the conversion for --type and --precision (NULL: absent). Fails with USAGE for an unknown type; the

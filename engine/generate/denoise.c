@@ -49,7 +49,7 @@ static void blend_mask(const struct job *job, int image, int i_call, float *scra
 /* Applies the sampler's update to one image's sample after denoiser call i_call. place: index of the image in
  * its batch group. */
 static enum status move_sample(struct running *r, int i_call, int image, int place, struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
     const struct sampling *s = &job->settings.sampling;
@@ -93,7 +93,7 @@ static enum status move_sample(struct running *r, int i_call, int image, int pla
 }
 
 enum status denoise_evaluation_ended(struct running *r, int stage, int evaluation, struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     const struct layout *l = &job->layout;
     int groups = l->choice.groups, group = evaluation % groups, first, n;
     int i_call = job->schedule.spans[l->span[stage]].first_call + evaluation / groups;
@@ -102,15 +102,16 @@ enum status denoise_evaluation_ended(struct running *r, int stage, int evaluatio
     for (int i = 0; i < n && e->code == OK; i++) move_sample(r, i_call, first + i, i, e);
     if (e->code != OK || group + 1 < groups || !call->ends_step) return e->code;
     if (job->request.dump) dump_step_latents(job, call->step + 1, e);
-    progress_step_ended(r, call->step);
+    progress_step_ended(r, running_step(r, call->step));
     return e->code;
 }
 
 enum status denoise_stage_ended(struct running *r, int stage, struct error *e) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     const struct layout *l = &job->layout;
     struct report *report = r->report;
     if (l->span[stage] + 1 < job->schedule.n_spans) return OK;
+    if (job->second_pass) return OK; /* the second pass continues from these latents */
     for (int i = 0; i < job->latents.batch; i++) {
         frame_conditioning_put_clean(job, l->latent[i]);
         control_video_cut_references(job, l->latent[i]);

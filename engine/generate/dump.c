@@ -70,8 +70,9 @@ enum status dump_save(struct sys *sys, const char *folder, const char *name, str
 }
 
 enum status dump_step_latents(const struct job *job, int step, struct error *e) {
+    const struct job *first = job->context.first_pass;
     char name[32];
-    snprintf(name, sizeof name, "latent_%03d", step);
+    snprintf(name, sizeof name, "latent_%03d", first ? first->schedule.grid.n + 1 + step : step);
     char *path = dump_path(job->sys, job->request.dump, name, e);
     if (path) latents_save(job->sys, path, name, NULL, job->layout.latent, job->latents.batch, e);
     job->sys->release(job->sys, path);

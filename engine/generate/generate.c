@@ -6,6 +6,7 @@
 #include "engine/generate/images.h"
 #include "engine/generate/initial_latents.h"
 #include "engine/generate/prompt_embeds.h"
+#include "engine/generate/second_pass.h"
 #include "engine/generate/running.h"
 #include "engine/generate/upscale.h"
 #include "engine/job/layout.h"
@@ -17,35 +18,39 @@
 /* Hooks of the executor (executor.h); user: a struct running. If an evaluation is repeated, evaluation_begins
  * is called again. */
 static enum status evaluation_begins(void *user, const struct visit *visit, struct error *e) {
-    const struct running *r = user;
+    struct running *r = user;
     const struct stage_kind *kind = r->job->layout.kind[visit->stage];
     bool encodes = kind == &stage_vision || kind == &stage_encode;
+    int stage = running_enter_pass(r, visit->stage);
     if (kind == &stage_upscale) upscale_begins(r, visit->evaluation);
-    return encodes ? encode_begins(r, visit->stage, visit->evaluation, e) : OK;
+    return encodes ? encode_begins(r, stage, visit->evaluation, e) : OK;
 }
 
 static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
     struct running *r = user;
     const struct stage_kind *kind = r->job->layout.kind[visit->stage];
-    int stage = visit->stage, evaluation = visit->evaluation;
+    int stage = running_enter_pass(r, visit->stage), evaluation = visit->evaluation;
     progress_evaluation_ends(r);
     if (kind == &stage_vision || kind == &stage_encode) encode_ended(r, stage, evaluation, e);
     if (kind == &stage_denoise) denoise_evaluation_ended(r, stage, evaluation, e);
     if (kind == &stage_decode) images_decoded(r, stage, evaluation, e);
-    if (kind == &stage_upscale) upscale_ended(r, stage, evaluation, e);
+    if (kind == &stage_upscale) images_enlarged(r, stage, evaluation, e);
     progress_evaluation_ended(r, visit);
     return e->code;
 }
 
-static enum status stage_ended(void *user, int stage, struct error *e) {
+static enum status stage_ended(void *user, int i_stage, struct error *e) {
     struct running *r = user;
-    const struct job *job = r->job;
+    int stage = running_enter_pass(r, i_stage);
+    const struct job *job = r->pass;
     const struct stage_kind *kind = job->layout.kind[stage];
-    progress_stage_ended(r, stage);
+    progress_stage_ended(r, i_stage);
     if (kind->encodes_prompts) prompt_embeds_stage_ended(r, stage, e);
     if (kind == &stage_encode && job->request.dump && !initial_latents_need_no_picture(job))
         dump_step_latents(job, 0, e);
     if (kind == &stage_denoise) denoise_stage_ended(r, stage, e);
+    bool last = kind == &stage_denoise && job->layout.span[stage] + 1 == job->schedule.n_spans;
+    if (last && job->second_pass && e->code == OK) second_pass_begin(r, e);
     progress_stage_begins(r);
     return e->code;
 }
@@ -117,19 +122,26 @@ static enum status scan_weights(struct running *r, struct error *e) {
                               e) == OK)
             session_adapters_copy_scales(context->adapters, &base, slot);
     }
+    for (int i = 0; i < job->n_controls && e->code == OK; i++)
+        if (job->controls[i].component >= 0)
+            requantised_scale(context->requantised, job->sys, job->controls[i].component, readers,
+                              continue_unless_cancelled, r, e);
     return e->code;
 }
 
 /* Allocates the report's list of steps and copies the stage names, which the report needs after the job is
  * closed. */
 static enum status prepare_report(struct report *report, const struct job *job, struct error *e) {
-    size_t n = (size_t)job->schedule.grid.n;
+    const struct job *second = job->second_pass;
+    size_t first = (size_t)job->schedule.grid.n, n = first + (second ? (size_t)second->schedule.grid.n : 0);
     for (int i = 0; i < job->layout.n_stages; i++)
         memcpy(report->stage_name[i], job->layout.stages[i].name, sizeof report->stage_name[i]);
     if (job->settings.decode_only) return OK;
     report->step = sys_new(job->sys, n, sizeof *report->step, "the steps", e);
     if (report->step) report->sigma = sys_new(job->sys, n, sizeof *report->sigma, "the steps", e);
-    for (size_t i = 0; i < n && report->sigma; i++) report->sigma[i] = job->schedule.grid.step[i].at.sigma;
+    for (size_t i = 0; i < n && report->sigma; i++)
+        report->sigma[i] =
+            i < first ? job->schedule.grid.step[i].at.sigma : second->schedule.grid.step[i - first].at.sigma;
     return e->code;
 }
 
@@ -144,6 +156,7 @@ enum status generate(struct running *r, struct error *e) {
                                     .evicted = progress_evicted,
                                     .tick = progress_tick};
     struct run run = layout_run(job, &job->layout, &hooks);
+    r->pass = job;
     r->all = job_flops(job);
     /* No prediction from default rates: they are too low to predict a useful time. */
     for (int i = 0; i < job->layout.n_stages && job->request.rates; i++)
@@ -159,10 +172,12 @@ enum status generate(struct running *r, struct error *e) {
         r->rate = device_measure_rate(sys, job->device, job->settings.precision);
     r->began = sys->clock(sys);
     progress_stage_begins(r);
-    if (preview_job) {
-        struct run previews = layout_run(preview_job, &preview_job->layout, NULL);
-        prepare_operators(preview_job, &previews, e);
+    for (struct job *pass = job; pass && e->code == OK; pass = pass->second_pass) {
+        if (!pass->preview_job) continue;
+        struct run previews = layout_run(pass->preview_job, &pass->preview_job->layout, NULL);
+        prepare_operators(pass->preview_job, &previews, e);
     }
+    if (e->code != OK) return e->code;
     if (prepare_operators(job, &run, e) != OK || prepare_report(r->report, job, e) != OK) return e->code;
     if (layout_allocate(job, e) != OK) return e->code;
     run = layout_run(job, &job->layout, &hooks);

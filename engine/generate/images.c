@@ -1,6 +1,8 @@
 #include "engine/generate/images.h"
 
 #include "engine/generate/dump.h"
+#include "engine/generate/second_pass.h"
+#include "engine/generate/upscale.h"
 #include "engine/job/controls.h"
 #include "engine/job/layout.h"
 #include "kernels/ops.h"
@@ -19,8 +21,9 @@ static void hash_pixels(struct sha256_ctx *sha, struct tensor rgb, struct tensor
     }
 }
 
-void images_emit(struct running *r, int image, int frame, struct tensor rgb, struct tensor alpha) {
-    const struct job *job = r->job;
+/* Hashes an image and passes it to on_image. rgb: [Y, X, 3] U8, packed; alpha: [Y, X] U8, or rank 0. */
+static void emit(struct running *r, int image, int frame, struct tensor rgb, struct tensor alpha) {
+    const struct job *job = r->pass, *first = job->context.first_pass;
     struct report *report = r->report;
     struct sha256_ctx sha;
     char sha256[SHA256_HEX];
@@ -57,6 +60,10 @@ void images_emit(struct running *r, int image, int frame, struct tensor rgb, str
         .decoder = tiny ? tiny->family->name : NULL,
         .alpha = alpha.data,
         .controls = controls_text(job, controls),
+        .first_width = first ? first->request.width : 0,
+        .first_height = first ? first->request.height : 0,
+        .hires_strength = first ? first->request.hires_strength : 0,
+        .hires_steps = first ? first->request.hires_steps : 0,
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;
@@ -75,7 +82,7 @@ static void keep_frame(const struct job *job, int image, int frame) {
 
 static enum status emit_frame(struct running *r, int image, int frame, struct tensor picture,
                               struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     struct context x = {.device = job->device, .error = e};
     struct tensor rgb = job->layout.rgb, packed = rgb;
     double stalled = 0;
@@ -94,13 +101,15 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
     packed.row_bytes = 3;
     if (job->upscale.to.width)
         keep_frame(job, image, frame);
+    else if (job->second_pass)
+        second_pass_enlarge(r, image, packed);
     else
-        images_emit(r, image, frame, packed, job->layout.alpha);
-    return OK;
+        emit(r, image, frame, packed, job->layout.alpha);
+    return e->code;
 }
 
 enum status images_decoded(struct running *r, int stage, int evaluation, struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     const struct frame_chunk *chunk = &job->latents.chunks[evaluation % job->latents.n_chunks];
     struct tensor frames = tensor_slice(job->layout.picture, 0, chunk->n_frames);
     if (check_finite(frames, "the decoded image", job->layout.stages[stage].name, -1, e) != OK)
@@ -110,4 +119,16 @@ enum status images_decoded(struct running *r, int stage, int evaluation, struct 
         emit_frame(r, evaluation / job->latents.n_chunks, chunk->first_frame + i, picture, e);
     }
     return e->code;
+}
+
+enum status images_enlarged(struct running *r, int stage, int evaluation, struct error *e) {
+    const struct job *job = r->pass;
+    const struct layout *l = &job->layout;
+    int frames = job->context.upscales ? 1 : job->request.frames;
+    if (upscale_ended(r, stage, evaluation, e) != OK) return e->code;
+    if (job->second_pass)
+        second_pass_enlarge(r, evaluation, l->upscale.rgb);
+    else
+        emit(r, evaluation / frames, evaluation % frames, l->upscale.rgb, l->upscale.alpha);
+    return OK;
 }

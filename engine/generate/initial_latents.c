@@ -46,6 +46,10 @@ static void fill_picture(const struct job *job, int i) {
         picture.rgb = t->resized.data;
         picture.alpha = NULL; /* already composited over white */
     }
+    if (encoded->kind == ENCODED_ENLARGED) {
+        struct tensor rgb = job->layout.enlarged[encoded->reference];
+        picture = (struct sluice_picture){.width = rgb.dim[1], .height = rgb.dim[0], .rgb = rgb.data};
+    }
     if (encoded->kind == ENCODED_MASKED) {
         mask = &job->pictures.fitted[PICTURE_MASK];
         picture = job->pictures.fitted[PICTURE_INIT];
@@ -67,7 +71,7 @@ static int encoded_index(const struct job *job, int stage, int evaluation, int *
 }
 
 enum status encode_begins(const struct running *r, int stage, int evaluation, struct error *e) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     int chunk, i = encoded_index(job, stage, evaluation, &chunk);
     const struct encoded *encoded = &job->pictures.encoded[i];
     struct tensor out = job->layout.encoded[i].picture;
@@ -88,14 +92,12 @@ enum status encode_begins(const struct running *r, int stage, int evaluation, st
 /* Writes an image's latent from the encoder's output: the mean or, if `drawn`, a sample drawn with the
  * image's generator. */
 static void take_latent(struct running *r, int image, struct tensor moments, bool drawn, struct tensor to) {
-    const struct component *c = model_component(r->job->model, FAMILY_ENCODER);
+    const struct component *c = model_component(r->pass->model, FAMILY_ENCODER);
     if (drawn) draw_noise(r, image, to);
     posterior_sample(moments, drawn ? to.data : NULL, &c->latent_format, latent_planes(to));
 }
 
-/* Brings the noise to the level of the first step: scales the noise, or for img2img mixes it with the image's
- * latent. */
-static void begin_sampling(struct job *job, int image, const float *picture) {
+void begin_sampling(struct job *job, int image, const float *picture) {
     struct tensor latent = job->layout.latent[image];
     grid_initial_sample(&job->schedule.grid, latent.data, picture, tensor_elements(&latent));
     scale_model_input(job, image, 0);
@@ -106,12 +108,12 @@ static void begin_sampling(struct job *job, int image, const float *picture) {
  * Inpainting at strength 1 begins with pure noise. Diffusers then draws noise for the masked image without
  * using it; this function does so too, because samplers continue with the same generator. */
 static void begin_at_picture(struct running *r, int image, struct tensor moments) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     const struct layout *l = &job->layout;
     bool blends = job_blends_mask(job);
     struct tensor latent = l->latent[image], picture = blends ? l->inpaint_latent[image] : l->prediction[0];
     take_latent(r, image, moments, job->model->recipe->images.samples_posterior, picture);
-    if (!r->latent_file) draw_noise(r, image, latent);
+    if (!r->latent_file || job->context.first_pass) draw_noise(r, image, latent);
     /* Kept because the inpainting blend adds the initial noise to the input image's latent again after every
      * step. */
     const struct tensor *noise = &l->inpaint_noise[image];
@@ -129,7 +131,7 @@ static struct tensor masked_latent(const struct job *job, int image) {
 
 /* Fills the concat channels of an inpainting model: the latent of the masked image, and the mask. */
 static void take_masked(struct running *r, int image, struct tensor moments) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     const struct sluice_picture *mask = &job->pictures.fitted[PICTURE_MASK];
     int factor = model_component(job->model, FAMILY_ENCODER)->pixel_factor;
     struct tensor concat = job->layout.concat[image];
@@ -185,12 +187,14 @@ static enum status take_shared(const struct job *job, int i, int chunk, struct e
 /* Stores an encoder output once per image of the batch, sampled with the noise of each image. Without
  * the inpainting blend the encoder output of the input image goes to prediction[0], shared by all images. */
 static enum status take_per_image(struct running *r, int i, struct error *e) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     const struct layout *l = &job->layout;
-    bool is_init = job->pictures.encoded[i].kind == ENCODED_INIT;
+    const struct encoded *encoded = &job->pictures.encoded[i];
+    bool is_init = encoded->kind == ENCODED_INIT || encoded->kind == ENCODED_ENLARGED;
     struct tensor moments = l->encoded[i].moments,
                   shown = job_blends_mask(job) ? l->inpaint_latent[0] : l->prediction[0];
     for (int image = 0; image < job->latents.batch && e->code == OK; image++) {
+        if (encoded->kind == ENCODED_ENLARGED && image != encoded->reference) continue;
         if (is_init)
             begin_at_picture(r, image, moments);
         else
@@ -201,7 +205,7 @@ static enum status take_per_image(struct running *r, int i, struct error *e) {
 }
 
 enum status encode_ended(struct running *r, int stage, int evaluation, struct error *e) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     int chunk, i = encoded_index(job, stage, evaluation, &chunk);
     const struct encoded_tensors *t = &job->layout.encoded[i];
     enum encoded_kind kind = job->pictures.encoded[i].kind;
@@ -212,18 +216,21 @@ enum status encode_ended(struct running *r, int stage, int evaluation, struct er
     if (vision) return dump_encoded(job, i, t->tokens, e);
     if (kind == ENCODED_CONTROL_IMAGE || kind == ENCODED_CONTROL_INPAINT)
         return control_images_take(job, i, t->moments, e);
-    if (kind == ENCODED_INIT || kind == ENCODED_MASKED) return take_per_image(r, i, e);
+    if (kind == ENCODED_INIT || kind == ENCODED_ENLARGED || kind == ENCODED_MASKED)
+        return take_per_image(r, i, e);
     return take_shared(job, i, chunk, e);
 }
 
 bool initial_latents_need_no_picture(const struct job *job) {
     for (int i = 0; i < job->pictures.n_encoded; i++)
-        if (job->pictures.encoded[i].kind == ENCODED_INIT) return false;
+        if (job->pictures.encoded[i].kind == ENCODED_INIT ||
+            job->pictures.encoded[i].kind == ENCODED_ENLARGED)
+            return false;
     return true;
 }
 
 enum status initial_latents_make(struct running *r, struct error *e) {
-    struct job *job = r->job;
+    struct job *job = r->pass;
     struct layout *l = &job->layout;
     if (r->latent_file && load_latents(job, r->latent_file, e) != OK) return e->code;
     if (job->settings.decode_only) return OK;

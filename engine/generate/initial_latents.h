@@ -16,6 +16,10 @@ enum status initial_latents_make(struct running *r, struct error *e);
 /* True if the latents are complete before the first visit: no initial image has to be encoded. */
 bool initial_latents_need_no_picture(const struct job *job);
 
+/* Brings the noise in an image's latent to the level of the first step: scales it, or mixes it with the
+ * latent `picture` of the same size (img2img). picture NULL: pure noise. */
+void begin_sampling(struct job *job, int image, const float *picture);
+
 /* Callbacks of the vision and VAE encoder stages, called for every chunk of an encoded picture (a still image
  * has one chunk). encode_begins writes the encoder's input frames before the evaluation, encode_ended stores
  * the encoder's output after the evaluation. Both return the status of the frame-reading callback, MEMORY, or

@@ -43,11 +43,11 @@ static void emit_rgb(const struct running *r, int image, int step, struct tensor
     struct sluice_preview out = {.struct_size = sizeof out,
                                  .index = image,
                                  .step = step + 1,
-                                 .of = r->job->schedule.grid.n,
+                                 .of = r->pass->schedule.grid.n,
                                  .width = rgb.dim[1],
                                  .height = rgb.dim[0],
                                  .rgb = rgb.data,
-                                 .seed = r->job->request.seed + (uint64_t)image,
+                                 .seed = r->pass->request.seed + (uint64_t)image,
                                  .alpha = alpha.data};
     r->options->on_preview(r->options->user, &out);
 }
@@ -74,7 +74,7 @@ static enum status decode_evaluation_ended(void *user, const struct visit *visit
  * [Y, X] U8. Channel planes may be any distance apart in memory. The device must be idle.
  * layout_release(job->preview_job) frees the memory of both, also after failure. */
 static enum status decode_frame(struct running *r, struct tensor frame, struct tensor *rgb, struct error *e) {
-    struct job *inner = r->job->preview_job;
+    struct job *inner = r->pass->preview_job;
     struct run_hooks hooks = {.user = r,
                               .evaluation_ended = decode_evaluation_ended,
                               .stage_ended = decode_stage_ended,
@@ -100,7 +100,7 @@ static enum status decode_frame(struct running *r, struct tensor frame, struct t
 }
 
 enum status preview_emit(struct running *r, int image, int step, struct error *e) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     const struct layout *l = &job->layout;
     struct error not_finite = {0};
     if (check_finite(l->denoised, "a preview", "denoise", step, &not_finite) != OK) return OK;

@@ -20,6 +20,16 @@ void log_line(const struct sluice_session_options *options, int level, const cha
     options->on_log(options->user, level, line);
 }
 
+int running_enter_pass(struct running *r, int stage) {
+    bool second = stage >= r->job->layout.second_stage;
+    r->pass = second ? r->job->second_pass : r->job;
+    return second ? stage - r->job->layout.second_stage : stage;
+}
+
+int running_step(const struct running *r, int step) {
+    return r->pass == r->job ? step : r->job->schedule.grid.n + step;
+}
+
 void draw_noise(struct running *r, int image, struct tensor to) {
     generator_normals(&r->generators[image], to.data, tensor_elements(&to));
 }
@@ -99,9 +109,14 @@ static void keep_longest_stall(struct stall *longest, double seconds, const stru
     layout_block_name(job, &job->layout, visit->stage, visit->block, longest->block);
 }
 
+/* Index in the report of the step to which a visit of a denoise stage belongs. */
 static int progress_step(const struct job *job, const struct visit *visit) {
-    const struct job_span *span = &job->schedule.spans[job->layout.span[visit->stage]];
-    return job->schedule.calls[span->first_call + visit->evaluation / job->layout.choice.groups].step;
+    const struct layout *l = &job->layout;
+    bool second = visit->stage >= l->second_stage;
+    const struct job_schedule *schedule = second ? &job->second_pass->schedule : &job->schedule;
+    const struct job_span *span = &schedule->spans[l->span[visit->stage]];
+    int step = schedule->calls[span->first_call + visit->evaluation / l->choice.groups].step;
+    return second ? job->schedule.grid.n + step : step;
 }
 
 /* Updates the longest stall (wait of a visit for its block's weights) of the current step and stage. visit:

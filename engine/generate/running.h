@@ -11,6 +11,7 @@
 
 struct running {
     struct job *job;
+    struct job *pass; /* job of the pass that runs: `job`, or its second pass (--hires) */
     const struct sluice_session_options *options; /* session options, for their callbacks */
     struct report *report;                        /* report that the run fills in; borrowed */
     struct residents *residents;  /* blocks that an earlier run of the session left resident */
@@ -31,6 +32,10 @@ struct running {
     uint64_t reserve;       /* residents are evicted while free memory is below this many bytes */
 };
 
+/* Sets r->pass to the pass of a stage of r->job's layout. Returns the stage's index in that pass's layout. */
+int running_enter_pass(struct running *r, int stage);
+/* Index in the report of a step of the current pass: the second pass's steps follow those of the first. */
+int running_step(const struct running *r, int step);
 /* Sends a line (at most 511 bytes, printf format) to the on_log callback, if there is one. level: enum
  * sluice_level. */
 void log_line(const struct sluice_session_options *options, int level, const char *format, ...);

@@ -1,7 +1,6 @@
 #include "engine/generate/upscale.h"
 
 #include "engine/generate/dump.h"
-#include "engine/generate/images.h"
 #include "engine/job/upscale.h"
 #include "kernels/ops.h"
 
@@ -20,7 +19,7 @@ static struct sluice_picture picture_of(const struct job *job, int evaluation) {
 }
 
 void upscale_begins(const struct running *r, int evaluation) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     struct sluice_picture picture = picture_of(job, evaluation);
     float *to = job->layout.upscale.input.data;
     int64_t n = tensor_elements(&job->layout.upscale.input);
@@ -51,12 +50,11 @@ static enum status enlarge_alpha(const struct job *job, const struct sluice_pict
 }
 
 enum status upscale_ended(struct running *r, int stage, int evaluation, struct error *e) {
-    const struct job *job = r->job;
+    const struct job *job = r->pass;
     const struct layout *l = &job->layout;
     struct context x = {.device = job->device, .error = e};
     struct tensor enlarged = tensor_reshape(l->upscale.enlarged, 3, l->upscale.enlarged.dim + 1);
     struct sluice_picture picture = picture_of(job, evaluation);
-    int frames = job->context.upscales ? 1 : job->request.frames;
     double stalled = 0;
     if (check_finite(enlarged, "the enlarged image", l->stages[stage].name, -1, e) != OK) return e->code;
     if (job->request.dump) {
@@ -67,7 +65,5 @@ enum status upscale_ended(struct running *r, int stage, int evaluation, struct e
     }
     op_image_to_rgb(&x, l->upscale.rgb, enlarged);
     if (device_wait(job->device, &stalled, e) != OK) return e->code;
-    if (l->upscale.alpha.rank && enlarge_alpha(job, &picture, e) != OK) return e->code;
-    images_emit(r, evaluation / frames, evaluation % frames, l->upscale.rgb, l->upscale.alpha);
-    return OK;
+    return l->upscale.alpha.rank ? enlarge_alpha(job, &picture, e) : OK;
 }

@@ -6,7 +6,8 @@
 
 /* Writes the image of an evaluation to the upscaler's input, as numbers from 0 to 1. */
 void upscale_begins(const struct running *r, int evaluation);
-/* Emits the enlarged image of an evaluation; alpha is enlarged by Pillow's Lanczos. NONFINITE; MEMORY. */
+/* Writes the enlarged image of an evaluation as bytes to layout.upscale.rgb, and its alpha, enlarged by
+ * Pillow's Lanczos, to layout.upscale.alpha. NONFINITE; MEMORY. */
 enum status upscale_ended(struct running *r, int stage, int evaluation, struct error *e);
 
 #endif

@@ -13,6 +13,15 @@ const struct component *job_tiny_decoder(const struct job *job) {
     return c->family && c->family->kind == FAMILY_TINY_DECODER && !job->request.no_decode ? c : NULL;
 }
 
+struct picture_size job_output_size(const struct job *job) {
+    struct picture_size decoded = {job->request.width, job->request.height};
+    return job->upscale.to.width ? job->upscale.to : decoded;
+}
+
+bool job_decodes(const struct job *job) {
+    return job->second_pass ? job->settings.hires >= HIRES_LANCZOS : !job->request.no_decode;
+}
+
 bool job_blends_mask(const struct job *job) {
     return job->request.mask && !job->settings.decode_only &&
            job->model->recipe->images.concat == CONCAT_NONE;
@@ -63,7 +72,8 @@ static void fill_grid(struct job *job) {
     options.table = to->noise;
     sampling_fill(&job->settings.sampling, &options, &to->grid);
     to->n_steps = r->steps;
-    if (!r->init_image || job->model->init != INIT_IMG2IMG) return;
+    bool begins_at_image = r->init_image && job->model->init == INIT_IMG2IMG;
+    if (!begins_at_image && !job->context.first_pass) return;
     int first = sampling_first_step(&job->settings.sampling, r->steps, r->strength), last = to->grid.n - 1;
     if (first > last) first = last;
     grid_skip(&to->grid, first);

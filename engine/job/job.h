@@ -3,9 +3,9 @@
  * layout.
  *
  * Each part of struct job is written by one file of this folder, in this order (open.c): request and
- * `settings` by request.c, `pictures` by pictures.c, `prompts` by prompts.c, `schedule` by job.c,
- * `upscale` by upscale.c, `candidates`, `need` and `plan` by planner.c, `layout` by layout.c. During the run
- * only the contents of the layout's tensors and `pictures.pixels` change. */
+ * `settings` by request.c, `controls` by controls.c, `pictures` by pictures.c, `prompts` by prompts.c,
+ * `schedule` by job.c, `upscale` by upscale.c, `candidates`, `need` and `plan` by planner.c, `layout` by
+ * layout.c. During the run only the contents of the layout's tensors and `pictures.pixels` change. */
 #ifndef SLUICE_JOB_JOB_H
 #define SLUICE_JOB_JOB_H
 
@@ -35,11 +35,17 @@ struct job_context {
     struct session_adapters *adapters; /* the session's adapters (LoRA); NULL: unused */
     struct prompt_cache *prompt_cache; /* the session's prompt cache; NULL: unused */
     const struct job *parent;          /* for a preview job: the job whose latents it decodes; else NULL */
-    bool upscales;                     /* the job enlarges request.init_image, and does nothing else */
+    /* For the job of a second pass (--hires): the job of the first pass, whose prompts and references it
+     * uses; else NULL. */
+    const struct job *first_pass;
+    bool upscales; /* the job enlarges request.init_image, and does nothing else */
 };
 
 /* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
 enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVIEWS };
+
+/* How a second pass (--hires) enlarges the first pass's result: the latent, or the decoded image. */
+enum hires { HIRES_NONE, HIRES_NEAREST, HIRES_BILINEAR, HIRES_LANCZOS, HIRES_MODEL, N_HIRES };
 
 /* The choices of the request, with absent ones taken from model and device. */
 struct job_settings {
@@ -53,6 +59,7 @@ struct job_settings {
     enum precision text_precision;
     enum fit fit; /* how input images are fitted to the output size */
     enum preview preview;
+    enum hires hires;                 /* enlargement before the second pass; none without a second pass */
     struct conversion_choice weights; /* conversion of weights on load */
     int decoder_slot;                 /* slot of the decoder in use: VAE or tiny autoencoder */
     int n_prompts;                    /* number of prompts (index 0: positive, 1: negative) */
@@ -99,6 +106,7 @@ enum encoded_kind {
     /* Control image, and the image to inpaint, of control number `reference` (control_images.h). */
     ENCODED_CONTROL_IMAGE,
     ENCODED_CONTROL_INPAINT,
+    ENCODED_ENLARGED, /* enlarged image of the first pass, where the second pass begins (--hires) */
 };
 
 struct encoded {
@@ -109,7 +117,7 @@ struct encoded {
     int32_t columns, rows;    /* vision encoders: grid of vision tokens */
     int n_chunks;             /* number of chunks of frames, one evaluation each (1 for an image) */
 };
-enum { ENCODED_MAX = 2 + 2 * LANE_REFERENCES_MAX + 3 * CONTROLS_MAX };
+enum { ENCODED_MAX = BATCH_MAX + 2 + 2 * LANE_REFERENCES_MAX + 3 * CONTROLS_MAX };
 
 /* True for pictures whose encoder writes token rows, false for pictures that the VAE encodes. */
 static inline bool encoded_is_tokens(const struct encoded *encoded) {
@@ -222,9 +230,11 @@ struct job_schedule {
     struct job_span spans[DENOISER_SPANS_MAX];
 };
 
-/* Sizes of the images before and after the upscaler; to 0x0: no upscaler runs. */
+/* Sizes of the images before and after the upscaler; to 0x0: no upscaler runs. component: index of the
+ * upscaler in the model. */
 struct job_upscale {
     struct picture_size from, to;
+    int component;
 };
 
 /* What a layout may choose. No choice changes the job's result. */
@@ -256,6 +266,10 @@ struct layout {
     const struct block **block_lists; /* storage of the stages' block lists; owned */
     struct lane *lanes;               /* storage of the stages' lanes; owned */
     struct visit_list visits;
+    /* Layout of the second pass (--hires); owned. Its stages, from index `second_stage` on, and its visits
+     * are also in this layout. NULL: none; second_stage is then n_stages. */
+    struct layout *second_pass;
+    int second_stage;
 
     /* Inter-stage buffers; the tensors have no data if the layout was made without memory. */
     struct arena interstage;
@@ -282,6 +296,8 @@ struct layout {
     /* Latents of reference images. The first is inpaint_latent[0] if job_init_is_reference. */
     struct tensor reference[LANE_REFERENCES_MAX];
     struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser output of each lane */
+    struct tensor enlarged[BATCH_MAX]; /* second pass: enlarged images of the first [Y, X, 3] U8; or rank 0 */
+    struct tensor resampling;  /* second pass: [1, bytes] U8, memory for enlarging an image; or rank 0 */
     struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
     struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
     struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */
@@ -326,6 +342,8 @@ struct job {
     struct job_prompts prompts;
     struct job_schedule schedule;
     struct job *preview_job; /* job that decodes previews (--preview vae, taesd); owned; NULL: none */
+    struct job *second_pass; /* job of the second pass (--hires), with its own size and schedule; its layout
+                                is a copy of layout.second_pass; owned; NULL: none */
     struct job_upscale upscale;
     struct job_candidates candidates;
     struct run_need *need; /* candidates.needs[candidates.chosen] */
@@ -337,6 +355,10 @@ struct job {
 const struct component *job_component(const struct job *job, int slot);
 /* The tiny autoencoder if the job decodes images with one instead of the VAE; else NULL. */
 const struct component *job_tiny_decoder(const struct job *job);
+/* Size of the job's finished images in pixels. */
+struct picture_size job_output_size(const struct job *job);
+/* True if the run decodes the job's latents: for the caller, or to enlarge the image for a second pass. */
+bool job_decodes(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
  * that has no mask channels. */
 bool job_blends_mask(const struct job *job);

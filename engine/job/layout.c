@@ -3,6 +3,7 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/second_pass.h"
 #include "engine/job/upscale.h"
 
 #include <stdio.h>
@@ -312,7 +313,7 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
                           job->latents.X * factor,
                           component_picture_channels(&job->model->component[job->settings.decoder_slot])};
     int32_t most_channels = component_picture_channels(c);
-    int64_t pixels = job->request.no_decode ? 0 : (int64_t)picture[0] * picture[1] * picture[2];
+    int64_t pixels = job_decodes(job) ? (int64_t)picture[0] * picture[1] * picture[2] : 0;
     int64_t most = 0, latents = 0;
     for (int i = 0; i < job->pictures.n_encoded; i++) {
         struct picture_size size = job->pictures.encoded[i].size;
@@ -334,7 +335,15 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
         if (picture[3] == RGBA) l->alpha = arena_tensor(arena, DTYPE_U8, 2, picture + 1, ok);
     }
     if (job->request.n_control) l->control_rgb = arena_tensor(arena, DTYPE_U8, 3, picture + 1, ok);
-    for (int i = 0; i < job->pictures.n_encoded; i++) make_encoded(job, l, i, all, moments, arena, ok);
+    for (int i = 0; i < job->pictures.n_encoded; i++) {
+        make_encoded(job, l, i, all, moments, arena, ok);
+        if (job->pictures.encoded[i].kind == ENCODED_ENLARGED)
+            l->enlarged[job->pictures.encoded[i].reference] =
+                arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){picture[1], picture[2], 3}, ok);
+    }
+    if (l->enlarged->rank)
+        l->resampling =
+            arena_tensor(arena, DTYPE_U8, 2, (int32_t[]){1, (int32_t)second_pass_resampling_bytes(job)}, ok);
 }
 
 /* Tensors of the upscaler's stage. Its input takes the memory of the decoder's frames. */
@@ -361,8 +370,10 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
     int32_t latent[4] = {size->C, size->F, size->Y, size->X}, concat[4];
     memcpy(concat, latent, sizeof concat);
     concat[0] = job->settings.decode_only ? 0 : model_component(job->model, FAMILY_DENOISER)->concat_channels;
-    if (!job->settings.decode_only) make_texts(job, l, arena, ok);
-    if (!job->settings.decode_only) make_sources(job, l, arena, ok);
+    if (!job->settings.decode_only && !job->context.first_pass) {
+        make_texts(job, l, arena, ok);
+        make_sources(job, l, arena, ok);
+    }
     int32_t video[4] = {size->C, size->F - size->n_reference_frames, size->Y, size->X};
     for (int i = 0; i < size->batch; i++) {
         l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
@@ -498,11 +509,11 @@ static void list_stages(const struct job *job, struct layout *l) {
         add_stage(job, l, &stage_denoise, job->schedule.spans[i].slot, i, lanes, calls * l->choice.groups);
     }
     int evaluations = job->latents.batch * job->latents.n_chunks;
-    if (!job->request.no_decode)
+    if (job_decodes(job))
         add_stage(job, l, &stage_decode, job->settings.decoder_slot, 0, job->latents.batch, evaluations)
             ->n_chunks = job->latents.n_chunks;
     if (job->upscale.to.width)
-        add_stage(job, l, &stage_upscale, MODEL_UPSCALER, 0, job->latents.batch,
+        add_stage(job, l, &stage_upscale, job->upscale.component, 0, job->latents.batch,
                   job->latents.batch * job->request.frames);
 }
 
@@ -628,31 +639,83 @@ static bool is_of_network(const struct job *job, const struct block *block, int 
 
 char *layout_block_name(const struct job *job, const struct layout *l, int s, int i, char *out) {
     const struct block *block = l->stages[s].blocks[i];
+    const struct job *pass = s < l->second_stage ? job : job->second_pass;
     char prefix[16] = "";
     for (int k = 0; k < job->n_controls && l->kind[s]->denoises && !*prefix; k++) {
         int slot = job->controls[k].component;
-        if (slot >= 0 && is_of_network(job, block, slot))
+        if (slot >= 0 && is_of_network(pass, block, slot))
             job_numbered("control", slot - MODEL_CONTROL, prefix);
     }
     snprintf(out, LAYOUT_NAME_BYTES, "%s%s%s", prefix, *prefix ? "." : "", block->name);
     return out;
 }
 
-enum status layout_open(const struct job *job, struct layout_choice choice, void *memory, struct layout *l,
-                        struct error *e) {
+/* Makes stages, lanes and visits of one pass. */
+static enum status open_pass(const struct job *job, struct layout_choice choice, struct arena *interstage,
+                             struct layout *l, struct error *e) {
     bool ok = true;
-    *l = (struct layout){.choice = choice,
-                         .images_per_group = (job->latents.batch + choice.groups - 1) / choice.groups};
-    l->interstage =
-        memory ? (struct arena){.base = memory, .bytes = job->need->interstage_bytes} : arena_counting();
+    l->choice = choice;
+    l->images_per_group = (job->latents.batch + choice.groups - 1) / choice.groups;
     l->visits.sys = job->sys;
-    job->context.upscales ? make_upscale(job, l, &l->interstage, &ok)
-                          : make_tensors(job, l, &l->interstage, &ok);
+    job->context.upscales ? make_upscale(job, l, interstage, &ok)
+                          : make_tensors(job, l, interstage, &ok);
     list_stages(job, l);
     return fill_stages(job, l, e) == OK ? list_visits(l, e) : e->code;
 }
 
+/* Opens the second pass's layout, with the first pass's prompts and references, and appends its stages and
+ * visits to the first pass's layout. */
+static enum status append_second_pass(const struct job *job, struct layout *l, struct error *e) {
+    struct layout *second = sys_new(job->sys, 1, sizeof *second, "the second pass", e);
+    l->second_pass = second;
+    if (!second) return e->code;
+    memcpy(second->text, l->text, sizeof l->text);
+    memcpy(second->pooled, l->pooled, sizeof l->pooled);
+    memcpy(second->reference, l->reference, sizeof l->reference);
+    struct layout_choice choice = l->choice;
+    choice.hoisted >>= DENOISER_SPANS_MAX;
+    if (open_pass(job->second_pass, choice, &l->interstage, second, e) != OK) return e->code;
+    if (l->n_stages + second->n_stages > PLAN_STAGES_MAX)
+        return error_set(e, UNSUPPORTED,
+                         "the two passes have too many stages" FOUND "%d" EXPECTED "at most %d",
+                         l->n_stages + second->n_stages, PLAN_STAGES_MAX);
+    for (int s = 0; s < second->n_stages; s++) {
+        int to = l->n_stages++, before = 0;
+        for (int i = 0; i < to; i++) before += l->kind[i] == second->kind[s];
+        l->stages[to] = second->stages[s];
+        l->kind[to] = second->kind[s];
+        l->slot[to] = second->slot[s];
+        l->span[to] = second->span[s];
+        job_numbered(second->kind[s]->name, before, l->stages[to].name);
+    }
+    for (int i = 0; i < second->visits.n_visits; i++) {
+        struct visit visit = second->visits.visits[i];
+        visit.stage += l->second_stage;
+        visit_add(&l->visits, visit, e);
+    }
+    return e->code;
+}
+
+enum status layout_open(const struct job *job, struct layout_choice choice, void *memory, struct layout *l,
+                        struct error *e) {
+    *l = (struct layout){.interstage =
+                             memory ? (struct arena){.base = memory, .bytes = job->need->interstage_bytes}
+                                    : arena_counting()};
+    open_pass(job, choice, &l->interstage, l, e);
+    l->second_stage = l->n_stages;
+    return e->code == OK && job->second_pass ? append_second_pass(job, l, e) : e->code;
+}
+
+enum status layout_choose(struct job *job, struct layout_choice choice, void *memory, struct error *e) {
+    layout_close(job->sys, &job->layout);
+    if (layout_open(job, choice, memory, &job->layout, e) == OK && job->second_pass)
+        job->second_pass->layout = *job->layout.second_pass;
+    return e->code;
+}
+
 void layout_close(struct sys *sys, struct layout *l) {
+    if (l->second_pass) layout_close(sys, l->second_pass);
+    sys->release(sys, l->second_pass);
     if (l->visits.sys) visit_list_destroy(&l->visits);
     sys->release(sys, l->block_lists);
     sys->release(sys, l->lanes);
@@ -669,8 +732,7 @@ enum status layout_allocate(struct job *job, struct error *e) {
         error_set(e, MEMORY, "no memory for latents and images");
         return executor_explain(job->device, e);
     }
-    layout_close(job->sys, &job->layout);
-    layout_open(job, choice, memory, &job->layout, e);
+    layout_choose(job, choice, memory, e);
     for (int i = 0; i < job->settings.n_prompts && e->code == OK; i++) {
         struct tensor text = job->layout.text[i], pooled = job->layout.pooled[i];
         if (text.rank) memset(text.data, 0, (size_t)tensor_bytes(&text));

@@ -12,6 +12,8 @@
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
                         struct layout *layout, struct error *e);
 void layout_close(struct sys *sys, struct layout *layout);
+/* Makes job->layout anew, and the layout of the second pass's job, a view of its part. */
+enum status layout_choose(struct job *job, struct layout_choice choice, void *memory, struct error *e);
 
 enum { LAYOUT_NAME_BYTES = BLOCK_NAME_MAX + 16 };
 /* Name of block i of stage s in plans and reports. Names of a control network's blocks have a prefix:

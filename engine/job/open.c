@@ -14,6 +14,7 @@ static enum status make_components(struct job *job, struct error *e) {
     struct requantised *r = job->context.requantised;
     struct session_adapters *a = job->context.adapters;
     struct adapter_base base = {job->model, r};
+    if (job->context.first_pass) return OK; /* the first pass's job has made them */
     if (r && a && (!r->made || !conversion_equals(r->choice, job->settings.weights)))
         session_adapters_drop_components(a);
     if (r && requantised_prepare(r, job->model, job->settings.weights, e) != OK) return e->code;
@@ -86,6 +87,27 @@ static enum status open_preview_job(struct job *job, struct error *e) {
     return OK;
 }
 
+/* Opens job->second_pass. flow_shift: of the request; 0: the second pass computes its own from its size. */
+static enum status open_second_pass(struct job *job, double flow_shift, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    int step = job->model->size_step;
+    struct job_context context = job->context;
+    struct sluice_request request = *r;
+    context.first_pass = job;
+    request.width = (int)(r->width * r->hires_scale) / step * step;
+    request.height = (int)(r->height * r->hires_scale) / step * step;
+    request.steps = r->hires_steps;
+    request.strength = r->hires_strength;
+    request.init_latent = request.plan = NULL;
+    request.references = request.redux_images = NULL;
+    request.n_references = request.n_redux_images = 0;
+    request.hires_scale = 0;
+    request.lora_dir = NULL;
+    request.flow_shift = flow_shift;
+    job->second_pass = sys_new(job->sys, 1, sizeof *job->second_pass, "the second pass", e);
+    return job->second_pass ? job_open(job->second_pass, &context, &request, NULL, e) : e->code;
+}
+
 enum status job_open(struct job *job, const struct job_context *context, const struct sluice_request *request,
                      const int32_t *latent_dim, struct error *e) {
     const struct sluice_model *model = context->model;
@@ -101,6 +123,7 @@ enum status job_open(struct job *job, const struct job_context *context, const s
         if (model->component[i].family && model->component[i].family->kind == FAMILY_TEXT)
             job->prompts.text_slot[job->prompts.n_texts++] = i;
     copy_sized(r, sizeof *r, request);
+    const double flow_shift = r->flow_shift;
     pictures_copy(job);
     if (context->upscales) {
         job->settings.decode_only = true;
@@ -133,6 +156,8 @@ enum status job_open(struct job *job, const struct job_context *context, const s
         if (prompts_encode(job, e) != OK || schedule_make(job, e) != OK) return e->code;
     }
     if (job->settings.preview > PREVIEW_LATENT && open_preview_job(job, e) != OK) return e->code;
+    if (job->context.first_pass) return OK; /* the first pass's job plans both */
+    if (job->settings.hires != HIRES_NONE && open_second_pass(job, flow_shift, e) != OK) return e->code;
     return candidates_measure(job, e);
 }
 
@@ -143,6 +168,11 @@ void job_close(struct job *job) {
     layout_release(job);
     if (job->preview_job) job_close(job->preview_job);
     sys->release(sys, job->preview_job);
+    if (job->second_pass) {
+        job->second_pass->layout = (struct layout){0}; /* a view of this job's layout */
+        job_close(job->second_pass);
+    }
+    sys->release(sys, job->second_pass);
     layout_close(sys, &job->layout);
     for (int i = 0; i < PICTURES_MAX; i++) sys->release(sys, job->pictures.pixels[i]);
     sys->release(sys, job->schedule.noise);
@@ -169,5 +199,6 @@ void job_move(struct job *to, struct job *from) {
         to->pictures.redux[i] = &to->pictures.input[PICTURE_REDUX + i];
     to->request.redux_images = to->pictures.redux;
     if (to->preview_job) to->preview_job->context.parent = to;
+    if (to->second_pass) to->second_pass->context.first_pass = to;
     *from = (struct job){0};
 }

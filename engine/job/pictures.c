@@ -12,6 +12,7 @@ static int picture_index_of(const struct job *job, const struct encoded *encoded
     int vision = PICTURE_VISION + encoded->reference;
     switch (encoded->kind) {
     case ENCODED_INIT:
+    case ENCODED_ENLARGED:
     case ENCODED_FRAMES:
     case ENCODED_FIRST:
         return PICTURE_INIT;
@@ -85,7 +86,7 @@ static void assume_controls(struct job *job) {
 void pictures_assume(struct job *job) {
     struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
-    if (job->settings.decode_only || (r->prompt && !job->model->published)) return;
+    if (job->settings.decode_only || job->context.first_pass || (r->prompt && !job->model->published)) return;
     if (!r->n_controls) assume_controls(job);
     if (!r->n_references && recipe->images.references_min) {
         job->pictures.references[0] = assume_picture(job, PICTURE_REFERENCES);
@@ -361,6 +362,9 @@ void pictures_list_encoded(struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
     bool control = recipe->images.concat == CONCAT_CONTROL, animates = job->model->init == INIT_FIRST_FRAME;
+    const struct job *first = job->context.first_pass;
+    for (int i = 0; first && i < r->batch && first->settings.hires >= HIRES_LANCZOS; i++)
+        list_one(job, ENCODED_ENLARGED, i, 1);
     for (int slot = 0; slot < SLOTS_MAX && recipe->slot[slot].family; slot++) {
         /* A vision encoder reads every reference, or first and last frame. */
         if (recipe->slot[slot].family->kind != FAMILY_VISION || recipe->slot[slot].extra) continue;

@@ -4,6 +4,7 @@
 #include "engine/job/pictures.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/second_pass.h"
 #include "engine/job/upscale.h"
 #include "engine/machine/machine.h"
 #include "engine/machine/rates_file.h"
@@ -16,13 +17,15 @@
 /* Heap bytes of a run, rounded up: descriptors (visits, ring fills, lists), input images, the caller's
  * pixels, the structures of model and session, and the device's table of oneDNN primitives. */
 static uint64_t host_bytes(const struct job *job, const struct layout *l) {
-    const struct job *preview = job->preview_job;
+    const struct job *preview = job->preview_job, *second = job->second_pass;
     uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0, networks = 0;
     for (int s = 0; s < l->n_stages; s++) {
         const struct stage *stage = &l->stages[s];
-        uint64_t lanes = stage->hoists ? 0 : (uint64_t)(stage->n_lanes * stage->n_groups);
-        networks += (uint64_t)stage->n_controls *
-                    (lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit));
+        /* up to three layouts exist at once, while one is chosen */
+        uint64_t lanes = stage->hoists ? 0 : 3 * (uint64_t)(stage->n_lanes * stage->n_groups);
+        for (int k = 0; k < stage->n_controls; k++)
+            networks += lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit) +
+                        (uint64_t)stage->n_lanes * stage->control[k].component->family->state.bytes;
     }
     for (int slot = 0; slot < MODEL_COMPONENTS; slot++) {
         for (int i = 0; i < PROMPTS_MAX && slot < SLOTS_MAX; i++)
@@ -31,19 +34,27 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
             rows += sizeof(struct block) +
                     (uint64_t)job->prompts.gathered[slot][i].n_segments * sizeof(struct packed_segment);
     }
-    for (int i = 0; i < PICTURES_MAX; i++) {
-        const struct sluice_picture *unfitted = &job->pictures.input[i], *used = &job->pictures.fitted[i];
-        int bytes = job->pictures.fitting[i].part.alpha ? RGBA : 3;
-        pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
-        bool copy = i >= PICTURE_VISION && i < PICTURE_REDUX; /* its pixels are another picture's */
-        if (!copy && unfitted->rgb && !used->rgb)
-            pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
-    }
+    for (const struct job *pass = job; pass; pass = pass->second_pass)
+        for (int i = 0; i < PICTURES_MAX; i++) {
+            const struct sluice_picture *unfitted = &pass->pictures.input[i],
+                                        *used = &pass->pictures.fitted[i];
+            int bytes = pass->pictures.fitting[i].part.alpha ? RGBA : 3;
+            pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
+            bool copy = i >= PICTURE_VISION && i < PICTURE_REDUX; /* its pixels are another picture's */
+            if (!copy && unfitted->rgb && !used->rgb && pass == job)
+                pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
+        }
     pictures += pictures_control_bytes(job);
     return align_up(
         job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows + networks +
             (uint64_t)(job->candidates.n + 1) * run_need_bytes(l->n_stages) + pictures +
             (uint64_t)job->request.caller_bytes + job->prompts.hits.peak_bytes +
+            /* the second pass's job and two layouts, while the planner compares layouts; once more for the
+             * plans of other requests that advice compares */
+            (second ? 2 * (sizeof *second + 2 * sizeof *l->second_pass) : 0) +
+            (second && preview ? sizeof *preview + second->preview_job->need->host_bytes -
+                                     second->preview_job->model->host_bytes
+                               : 0) +
             (preview ? sizeof *preview + preview->need->host_bytes - preview->model->host_bytes : 0) +
             requantised_bytes(job->request.converted ? NULL : job->context.requantised,
                               plan_readers(job->device->memory, PLAN_BOUNCE)) +
@@ -139,16 +150,19 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
                                 : choice_is(r->vae_tiling, "off") ? PICTURES_ON_DEVICE
                                                                   : PICTURES_ANYWHERE;
         /* The on_image callback runs in the last stage that makes images, so only this stage includes the
-         * caller's image buffer. */
-        struct picture_size size = upscale_output_size(job);
-        const struct stage_kind *last = job->upscale.to.width ? &stage_upscale : &stage_decode;
+         * caller's image buffer. Images of a first pass are enlarged instead. */
+        const struct job *pass = s < l->second_stage ? job : job->second_pass;
+        struct picture_size size = job_output_size(pass);
+        const struct stage_kind *last = pass->upscale.to.width ? &stage_upscale : &stage_decode;
         uint64_t image_bytes =
             (uint64_t)size.width * (uint64_t)size.height * (uint64_t)r->image_bytes_a_pixel;
-        bool has_callback = l->kind[s] == last && r->image_bytes_a_pixel;
-        stage->image_bytes = has_callback ? align_up((1 << 20) + image_bytes, PLAN_PAGE) : 0;
-        if (l->kind[s] == &stage_upscale) stage->image_bytes += align_up(upscale_alpha_bytes(job), PLAN_PAGE);
+        if (pass->second_pass) last = NULL;
+        if (l->kind[s] == last && r->image_bytes_a_pixel)
+            stage->image_bytes = align_up((1 << 20) + image_bytes, PLAN_PAGE);
+        if (l->kind[s] == &stage_upscale && last)
+            stage->image_bytes += align_up(upscale_alpha_bytes(pass), PLAN_PAGE);
         measure_fills(job, &l->stages[s], rates, stage);
-        candidates_add_preview(job, l->kind[s] == &stage_denoise, stage);
+        candidates_add_preview(pass, l->kind[s] == &stage_denoise, stage);
         for (int i = 0; i < l->stages[s].n_model_blocks; i++) model_bytes += l->stages[s].blocks[i]->bytes;
     }
     need->base_bytes = machine_base_bytes() + job->device->host_bytes;
@@ -160,7 +174,8 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
      * the run. open_bytes is the largest temporary memory of any of them. */
     need->open_bytes =
         job->model->open_bytes > DEVICE_RATE_BYTES ? job->model->open_bytes : DEVICE_RATE_BYTES;
-    if (pictures_reading_bytes(job) > need->open_bytes) need->open_bytes = pictures_reading_bytes(job);
+    for (const struct job *pass = job; pass; pass = pass->second_pass)
+        if (pictures_reading_bytes(pass) > need->open_bytes) need->open_bytes = pictures_reading_bytes(pass);
     if (job->context.adapters && job->context.adapters->open_bytes > need->open_bytes)
         need->open_bytes = job->context.adapters->open_bytes;
     return limit_pins(job, need, e);
@@ -174,8 +189,9 @@ static uint64_t hoisted_bytes(const struct component *c) {
     return bytes;
 }
 
-/* Bit set of spans (job->schedule.spans) to hoist: a span is hoisted if its precomputed timestep rows take
- * less memory than the weights that compute them. The bit set depends on the request only. */
+/* Bit set of spans (job->schedule.spans, those of a second pass from bit DENOISER_SPANS_MAX on) to hoist: a
+ * span is hoisted if its precomputed timestep rows take less memory than the weights that compute them. The
+ * bit set depends on the request only. */
 static unsigned choose_hoisted(const struct job *job, struct error *e) {
     struct layout plain, all = {0};
     unsigned hoisted = 0;
@@ -194,7 +210,8 @@ static unsigned choose_hoisted(const struct job *job, struct error *e) {
         }
         executor_state_bytes(job->sys, &plain.stages[s + 1], &without, &pictures, e);
         executor_state_bytes(job->sys, &all.stages[s + 1], &with, &pictures, e);
-        if (with - without < weights) hoisted |= 1u << all.span[s];
+        int bit = all.span[s] + (s < all.second_stage ? 0 : DENOISER_SPANS_MAX);
+        if (with - without < weights) hoisted |= 1u << bit;
     }
     layout_close(job->sys, &plain);
     layout_close(job->sys, &all);
@@ -255,8 +272,7 @@ static enum status lay_out_candidate(struct job *job, struct layout_choice choic
         if (job->need == need) return OK;
         job->need = need;
         job->candidates.chosen = i;
-        layout_close(job->sys, &job->layout);
-        return layout_open(job, job->candidates.choices[i], NULL, &job->layout, e);
+        return layout_choose(job, job->candidates.choices[i], NULL, e);
     }
     return error_set(
         e, BUDGET,

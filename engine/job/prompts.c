@@ -284,7 +284,8 @@ static enum status gather_rows(struct job *job, int slot, struct error *e) {
 }
 
 enum status prompts_encode(struct job *job, struct error *e) {
-    if (encode_all(job, e) == OK) find_hits(job);
+    /* A second pass reads the first pass's embeddings. */
+    if (!job->context.first_pass && encode_all(job, e) == OK) find_hits(job);
     for (int i = 0; i < MODEL_COMPONENTS && e->code == OK; i++)
         if (job->model->component[i].n_tables) gather_rows(job, i, e);
     return e->code;

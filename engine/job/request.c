@@ -5,6 +5,7 @@
 #include "engine/base/text.h"
 #include "engine/job/check.h"
 #include "engine/job/controls.h"
+#include "engine/job/second_pass.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -339,6 +340,7 @@ static enum status check_references(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
     int least = m->recipe->images.references_min, most = m->references_max;
+    if (job->context.first_pass) return OK; /* the second pass reads the first pass's references */
     /* An input image that is a reference takes one of the denoiser's LANE_REFERENCES_MAX references. */
     if (job_init_is_reference(job) && most == LANE_REFERENCES_MAX) most--;
     if (r->n_references < 0 || (r->n_references && !r->references))
@@ -459,13 +461,6 @@ static enum status check_pictures(struct job *job, struct error *e) {
                      tiny ? job->model->name : decoder->index.sources[0].path,
                      tiny ? "--vae FILE of an autoencoder with 'encoder.' tensors"
                           : "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
-}
-
-/* Refuses features of the request that the engine lacks. */
-static enum status check_missing_features(const struct sluice_request *r, struct error *e) {
-    bool hires = r->hires_scale != 0 || r->hires_strength != 0 || r->hires_steps || r->hires_upscaler;
-    if (!hires) return OK;
-    return error_set(e, UNSUPPORTED, "--hires is not supported yet" EXPECTED "a request without it");
 }
 
 /* ---- previews ---- */
@@ -645,16 +640,16 @@ enum status request_resolve(struct job *job, struct error *e) {
     const struct sampling_choice choice = {
         .sampler = r->sampler, .schedule = r->scheduler, .prediction = r->prediction, .steps = r->steps};
     if (!decodes && sampling_choose(&choice, &settings->sampling, e) != OK) return e->code;
-    if (check_missing_features(r, e) != OK || check_lists(job, e) != OK ||
-        (!decodes && check_pictures(job, e) != OK) || check_budgets(job, e) != OK ||
-        find_preview(job, e) != OK || check_choice("--direct-io", r->direct_io, e) != OK ||
+    if (check_lists(job, e) != OK || (!decodes && check_pictures(job, e) != OK) ||
+        check_budgets(job, e) != OK || find_preview(job, e) != OK ||
+        check_choice("--direct-io", r->direct_io, e) != OK ||
         check_choice("--vae-tiling", r->vae_tiling, e) != OK)
         return e->code;
     if (job->model->recipe->denoising.cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;
     if (shift != 0 && !decodes && !settings->sampling.prediction->is_flow)
         return bad_value(e, "--flow-shift", shift,
                          "no --flow-shift: this is not a flow model (or --prediction flow)");
-    if (find_precision(job, e) != OK) return e->code;
+    if (find_precision(job, e) != OK || second_pass_resolve(job, e) != OK) return e->code;
     return requantised_choice(r->type, r->precision, &settings->weights, e);
 }
 

@@ -3,8 +3,8 @@
 #include "engine/job/request.h"
 #include "engine/pictures/pictures.h"
 
-static enum status set_sizes(struct job *job, struct picture_size from, struct error *e) {
-    const struct component *c = &job->model->component[MODEL_UPSCALER];
+static enum status set_sizes(struct job *job, struct picture_size from, int component, struct error *e) {
+    const struct component *c = &job->model->component[component];
     if (!c->family)
         return error_set(e, USAGE,
                          "enlarging images needs an upscaler" WHERE "%s" EXPECTED
@@ -17,14 +17,17 @@ static enum status set_sizes(struct job *job, struct picture_size from, struct e
                          "%dx%d, enlarged %lld times" EXPECTED "at most %d pixels a side",
                          c->index.n_sources ? c->index.sources[0].path : c->family->name, from.width,
                          from.height, (long long)scale, SLUICE_SIDE_MAX);
-    job->upscale = (struct job_upscale){from, {(int)width, (int)height}};
+    job->upscale = (struct job_upscale){from, {(int)width, (int)height}, component};
     return OK;
 }
 
 enum status upscale_resolve(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
-    if (!r->upscale || r->no_decode || job->settings.decode_only) return OK;
-    return set_sizes(job, (struct picture_size){r->width, r->height}, e);
+    struct picture_size size = {r->width, r->height};
+    if (job->settings.hires == HIRES_MODEL) return set_sizes(job, size, MODEL_HIRES_UPSCALER, e);
+    /* With a second pass, its job enlarges the finished images. */
+    if (!r->upscale || r->no_decode || job->settings.decode_only || job->settings.hires) return OK;
+    return set_sizes(job, size, MODEL_UPSCALER, e);
 }
 
 enum status upscale_resolve_alone(struct job *job, struct error *e) {
@@ -37,12 +40,7 @@ enum status upscale_resolve_alone(struct job *job, struct error *e) {
         return e->code;
     job->settings.decoder_slot = MODEL_UPSCALER;
     job->latents.batch = 1;
-    return set_sizes(job, (struct picture_size){picture->width, picture->height}, e);
-}
-
-struct picture_size upscale_output_size(const struct job *job) {
-    struct picture_size decoded = {job->request.width, job->request.height};
-    return job->upscale.to.width ? job->upscale.to : decoded;
+    return set_sizes(job, (struct picture_size){picture->width, picture->height}, MODEL_UPSCALER, e);
 }
 
 bool upscale_has_alpha(const struct job *job) {

@@ -10,8 +10,6 @@
 enum status upscale_resolve(struct job *job, struct error *e);
 /* Resolves a job that only enlarges request.init_image (job_context.upscales). */
 enum status upscale_resolve_alone(struct job *job, struct error *e);
-/* Size of the finished images in pixels. */
-struct picture_size upscale_output_size(const struct job *job);
 
 /* True if the enlarged images have alpha. */
 bool upscale_has_alpha(const struct job *job);

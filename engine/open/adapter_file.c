@@ -136,6 +136,8 @@ const char *adapter_describe(const struct tensor_index *view) {
     } kinds[] = {
         {"lora_controlnet", "a Control-LoRA, which is not supported"},
         {"difference", "a ControlNet stored as difference from its model, which is not supported"},
+        {"controlnet_blocks.0.x_rms.",
+         "a block-wise control network of Qwen-Image (DiffSynth), which is not supported"},
         {"controlnet_blocks.0.linear.weight", "a MistoLine network, which is not supported"},
         {"body.0.", "a T2I adapter, which is not supported"},
         {"adapter.body.0.", "a T2I adapter, which is not supported"},

@@ -390,6 +390,13 @@ enum status change_check_shape(const struct adapter *a, const struct change *c, 
     }
     if (adapter_is_derived(c->module)) return check_derived(a, c, size, e);
     const struct index_entry *down = c->module->tensor[ADAPTER_DOWN], *up = c->module->tensor[ADAPTER_UP];
+    if (name->rank == 2 && down->rank == 2 && down->dim[1] == 2 * (int64_t)name->dim[1] &&
+        (strstr(name->name, "x_embedder") || strstr(name->name, "img_in")))
+        return error_set(e, UNSUPPORTED,
+                         "the adapter adds input channels to the model, as those of Flux.1 Canny and Depth "
+                         "do" WHERE "%s" FOUND "'%s' with %" PRId32 " inputs" EXPECTED
+                         "the whole model, such as FLUX.1-Canny-dev, instead of the adapter",
+                         path_of(a), down->name, down->dim[1]);
     if (!same_dims(down->dim + 1, down->rank - 1, name->dim + 1, name->rank - 1)) {
         size_t n = (size_t)snprintf(expected, sizeof expected, "[r");
         for (int i = 1; i < name->rank && n < sizeof expected; i++)

@@ -54,8 +54,10 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
         any |= known && part_option_path(o, flag) && !part_flag_chooses(flag, FAMILY_CONTROL);
         if (known && part_is_none(&o->parts[i]) && !part_flag_optional(flag)) {
             return error_set(e, USAGE,
-                             "every model needs this component" WHERE "%s" FOUND "\"none\"" EXPECTED
-                             "the path of a file or folder",
+                             "%s" WHERE "%s" FOUND "\"none\"" EXPECTED "the path of a file or folder",
+                             part_flag_chooses(flag, FAMILY_CONTROL)
+                                 ? "a model runs without control networks if this flag is absent"
+                                 : "every model needs this component",
                              flag);
         }
         if (known && part_flag_chooses(flag, FAMILY_CONTROL)) {
@@ -263,7 +265,7 @@ static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
     const struct slot *slot;
     int n = 0;
     for (int k = 0; (slot = models_slot(k)); k++) {
-        bool listed = slot->family->kind != kind || n == SLOTS_MAX;
+        bool listed = slot->family->kind != kind || slot->extra || n == SLOTS_MAX;
         for (int i = 0; i < n && !listed; i++) listed = !strcmp(folders[i], slot->folder);
         if (!listed) folders[n++] = slot->folder;
     }

@@ -1,5 +1,7 @@
 #include "engine/open/control_nets.h"
 
+#include "engine/open/published.h"
+
 /* The slot of a control network's family; its configuration is read as that of a slot in a pipeline. */
 static const struct slot *slot_of(const struct component_file *file) {
     int slot;
@@ -32,6 +34,22 @@ enum status control_nets_open(struct sluice_model *m, struct component_files *fi
                                &m->config_origin[MODEL_CONTROL + n++], e) == OK)
             check_denoiser(c, model_component(m, FAMILY_DENOISER), e);
         if (e->code != OK && !*e->where) error_where(e, "%s", component_files_path(files, file));
+    }
+    return e->code;
+}
+
+enum status control_nets_open_published(struct sluice_model *m, const struct sluice_model_options *o,
+                                        struct error *e) {
+    int n = 0;
+    for (int i = 0; i < o->n_parts && e->code == OK; i++) {
+        if (!o->parts[i].path || !part_flag_chooses(o->parts[i].flag, FAMILY_CONTROL)) continue;
+        if (n == CONTROLS_MAX)
+            return error_set(e, USAGE, "too many control networks (--control-net)" EXPECTED "at most %d",
+                             CONTROLS_MAX);
+        struct component *c = &m->component[MODEL_CONTROL + n++];
+        const struct slot *denoiser = &m->recipe->slot[recipe_slot(m->recipe, FAMILY_DENOISER)];
+        if (published_bind_network(m->sys, o->parts[i].path, denoiser, c, e) == OK)
+            check_denoiser(c, model_component(m, FAMILY_DENOISER), e);
     }
     return e->code;
 }

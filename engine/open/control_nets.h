@@ -10,4 +10,8 @@
  * family_control.check. */
 enum status control_nets_open(struct sluice_model *m, struct component_files *files, struct error *e);
 
+/* The same without files (--family): --control-net names a family (published_bind_network). */
+enum status control_nets_open_published(struct sluice_model *m, const struct sluice_model_options *options,
+                                        struct error *e);
+
 #endif

@@ -223,13 +223,12 @@ static enum status make_index(const struct binding *b, int slot, struct tensor_i
 }
 
 /* Binds the component of one slot. An autoencoder's encoder borrows the index of its decoder, which must be
- * bound first. */
-static enum status bind_slot(const struct binding *b, int slot, struct component *all, struct error *e) {
-    struct component *c = &all[slot];
-    int decoder = recipe_slot(b->recipe, FAMILY_DECODER);
+ * bound first. decoder: read for an encoder only. */
+static enum status bind_slot(const struct binding *b, int slot, const struct component *decoder,
+                             struct component *c, struct error *e) {
     configuration_begin(b->recipe, slot, b->sys, c);
     if (c->family->kind == FAMILY_ENCODER)
-        c->index = index_view(&all[decoder].index, NULL, all[decoder].index.view);
+        c->index = index_view(&decoder->index, NULL, decoder->index.view);
     else if (make_index(b, slot, &c->index, e) != OK)
         return e->code;
     derive_slot(b, slot);
@@ -251,15 +250,79 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
     enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
                         sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};
+    int decoder_slot = recipe_slot(recipe, FAMILY_DECODER);
+    const struct component *decoder = decoder_slot < SLOTS_MAX ? &component[decoder_slot] : NULL;
     *tokenizer_bytes = 0;
     if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
         if (!slot_is_extra(&recipe->slot[slot]) && !part_disabled(options, &recipe->slot[slot]) &&
-            bind_slot(&b, slot, component, e) == OK && recipe->slot[slot].family->kind == FAMILY_TEXT) {
+            bind_slot(&b, slot, decoder, &component[slot], e) == OK &&
+            recipe->slot[slot].family->kind == FAMILY_TEXT) {
             bool merges = strstr(recipe->slot[slot].text.tokenizer, "BPE") != NULL;
             int32_t ids = component[slot].tables[0].tensors[0].shape.dim[0];
             *tokenizer_bytes += (uint64_t)ids * (merges ? BYTES_OF_MERGES : BYTES_OF_UNIGRAMS);
         }
+    sys->release(sys, b.made);
+    sys->release(sys, b.refs);
+    return e->code;
+}
+
+/* Fails because a part of this name has no published sizes, and lists the names of control networks. */
+static enum status unknown_network(const char *name, struct error *e) {
+    char names[256] = "";
+    size_t n = 0;
+    for (const struct family *const *f = families; *f && n < sizeof names; f++)
+        if ((*f)->kind == FAMILY_CONTROL)
+            n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", (*f)->name);
+    return error_set(e, USAGE,
+                     "unknown control network; with --family, --control-net takes a name" WHERE
+                     "--control-net" FOUND "%s" EXPECTED "%s, with changed sizes as NAME:size=value,...",
+                     name, names);
+}
+
+/* Published value of a denoiser family's dimension; -1: no such dimension. */
+static int published_value(const struct family *family, const char *name) {
+    for (int i = 0; i < family->config.n_dimensions; i++) {
+        const struct dimension *d = &family->config.dimensions[i];
+        if (d->name && !strcmp(d->name, name)) return d->published;
+    }
+    return -1;
+}
+
+/* Gives a control network the sizes of its denoiser: dimensions that both families have with one published
+ * value, and that the denoiser's slot changes (SDXL's UNet). */
+static void follow_denoiser(struct slot *network, const struct slot *denoiser) {
+    int n = 0;
+    for (int i = 0; i < SLOT_DIMENSIONS_MAX && denoiser->dimension[i].name; i++) {
+        const char *name = denoiser->dimension[i].name;
+        int published = published_value(network->family, name);
+        if (published < 0 || published != published_value(denoiser->family, name)) continue;
+        network->dimension[n].name = name;
+        network->dimension[n++].value = denoiser->dimension[i].value;
+    }
+}
+
+enum status published_bind_network(struct sys *sys, const char *name, const struct slot *denoiser,
+                                   struct component *c, struct error *e) {
+    char family[64];
+    size_t length = strcspn(name, ":");
+    int slot;
+    snprintf(family, sizeof family, "%.*s", (int)length, name);
+    const struct recipe *found = models_find_extra(family, &slot);
+    if (!found || found->slot[slot].family->kind != FAMILY_CONTROL) return unknown_network(name, e);
+    struct sizes *sizes = sys_new(sys, 1, sizeof *sizes, "the sizes of a control network", e);
+    struct recipe *recipe = sys->alloc(sys, LINE_HOST, sizeof *recipe);
+    struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
+                        sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};
+    if (!recipe || !b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
+    const char *dimensions = name[length] ? name + length + 1 : NULL;
+    if (e->code == OK) {
+        *recipe = *found;
+        follow_denoiser(&recipe->slot[slot], denoiser);
+        if (sizes_read(sizes, recipe, slot, dimensions, e) == OK) bind_slot(&b, slot, NULL, c, e);
+    }
+    sys->release(sys, recipe);
+    sys->release(sys, sizes);
     sys->release(sys, b.made);
     sys->release(sys, b.refs);
     return e->code;

@@ -1,5 +1,7 @@
 #include "engine/open/upscaler.h"
 
+#include <string.h>
+
 const struct recipe upscaler_recipe = {.name = "upscale"};
 
 bool upscaler_is_alone(const struct sluice_model_options *o) {
@@ -16,13 +18,14 @@ enum status upscaler_open(struct sluice_model *m, struct component_files *files,
     for (int i = 0; i < files->n_files && e->code == OK; i++) {
         const struct component_file *file = &files->file[i];
         if (!file->flag || file->misplaced || file->family->kind != FAMILY_UPSCALER) continue;
-        struct component *c = &m->component[MODEL_UPSCALER];
+        int place = strcmp(file->flag, "--hires-upscaler") ? MODEL_UPSCALER : MODEL_HIRES_UPSCALER;
+        struct component *c = &m->component[place];
         int slot;
         const struct recipe *slots = models_find_slot(file->family, file->prefix, NULL, &slot);
         *c = (struct component){.family = file->family, .sys = m->sys};
         c->index = component_files_take(files, file);
-        configuration_bind(c, component_files_path(files, file), &slots->slot[slot],
-                           &m->config_origin[MODEL_UPSCALER], e);
+        configuration_bind(c, component_files_path(files, file), &slots->slot[slot], &m->config_origin[place],
+                           e);
     }
     return e->code;
 }

@@ -187,6 +187,8 @@ static const struct random_component_sizes blocks[] = {
     {FIRST_BLOCK(wan, "layer", BF16, 24, 40, 4, 10, 1, 3, 24, 120, 2, 40, 4, 0, 0, 0, 0), .latent_frames = 3,
      .latent_columns = 8},
     {FIRST_BLOCK(clip_vision, "layer", BF16, 26, 80, 1, 1, 70, 3, 80, 4, 104, 70)},
+    {FIRST_BLOCK(siglip, "layer", BF16, 25, 80, 1, 1, 70, 3, 80, 4, 104, 70)},
+    {COMPONENT(redux, NULL, 0, BF16, 25, 72, 1, 1, 1, 80, 72)},
     {FIRST_BLOCK(t5, "layer", BF16, 30, 72, 1, 1, 1, 300, 72, 4, 16, 120, 2, 32)},
     {FIRST_BLOCK(umt5, "layer", BF16, 30, 72, 1, 1, 1, 300, 72, 4, 16, 120, 2, 32)},
     {COMPONENT(vae_kl, "resnet", 301, BF16, 1, 1, 4, 16, 128, VAE_SIZES)},

@@ -67,23 +67,16 @@ static void test_tokenizer_fits_embedding(const struct sluice_model *model) {
     }
 }
 
-static int64_t count_weights(const struct recipe *recipe, int i_slot) {
-    const struct slot *slot = &recipe->slot[i_slot];
-    struct component c;
-    struct sys *sys = NULL;
+/* Number of weights of a synthetic component with these dims. */
+static int64_t count_component(struct component *c, const int *chosen) {
     struct block_ref *refs = calloc(FAMILY_BLOCKS_MAX, sizeof *refs);
-    int chosen[DIMENSIONS_MAX] = {0}, n;
     int64_t sum = 0;
     if (!refs) abort();
-    configuration_begin(recipe, i_slot, sys, &c);
-    for (int i = 0; i < c.family->config.n_dimensions; i++) {
-        chosen[i] = slot_dimension(slot, &c.family->config.dimensions[i]);
-    }
-    component_derive(&c, chosen);
-    n = c.family->blocks.list(&c, refs);
+    component_derive(c, chosen);
+    int n = c->family->blocks.list(c, refs);
     for (int b = 0; b < n; b++) {
         int32_t dims[FAMILY_DIMS_MAX];
-        component_block_dims(&c, &refs[b], dims);
+        component_block_dims(c, &refs[b], dims);
         for (int i = 0; i < refs[b].kind->n_weights; i++) {
             const struct weight_spec *spec = &refs[b].kind->weights[i];
             int64_t elements = !weight_is_optional(spec) && block_has_weight(spec, dims);
@@ -93,6 +86,81 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     }
     free(refs);
     return sum;
+}
+
+static int64_t count_weights(const struct recipe *recipe, int i_slot) {
+    const struct slot *slot = &recipe->slot[i_slot];
+    struct component c;
+    struct sys *sys = NULL;
+    int chosen[DIMENSIONS_MAX] = {0};
+    configuration_begin(recipe, i_slot, sys, &c);
+    for (int i = 0; i < c.family->config.n_dimensions; i++)
+        chosen[i] = slot_dimension(slot, &c.family->config.dimensions[i]);
+    return count_component(&c, chosen);
+}
+
+#define SDXL_NETWORK                                                                                         \
+    {"unet3", 0}, {"unet_layers0", 0}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},        \
+        {"unet_pooled", 1280}, {                                                                             \
+        "unet_numbers", 6                                                                                    \
+    }
+
+/* Control networks, as diffusers 0.42 counts models of the published configurations. */
+static void test_control_weight_counts(void) {
+    enum { CHANGES = 14 };
+    const struct {
+        const struct family *family;
+        const char *name;
+        int64_t weights;
+        struct {
+            const char *name;
+            int value;
+        } dimension[CHANGES]; /* dimensions that differ from the family's published ones */
+    } published[] = {
+        {&family_unet_control, "networks of Stable Diffusion 1.5", 361279120, {{0}}},
+        {&family_unet_control,
+         "networks of Stable Diffusion 2.1",
+         364228240,
+         {{"unet_convolved", 0}, {"unet_text", 1024}, {"unet_heads", 0}}},
+        {&family_unet_control,
+         "networks of SDXL",
+         1251014160,
+         {SDXL_NETWORK, {"unet_layers1", 2}, {"unet_layers2", 10}}},
+        {&family_unet_control,
+         "small networks of SDXL",
+         125690640,
+         {SDXL_NETWORK, {"unet_layers1", 0}, {"unet_layers2", 0}, {"unet_middle_layers", 0}}},
+        {&family_unet_control_union,
+         "xinsir's SDXL union, without the queries and keys, which are not read",
+         1257287280 - 2 * (320 * 320 + 320),
+         {SDXL_NETWORK,
+          {"unet_layers1", 2},
+          {"unet_layers2", 10},
+          {"control_hint0", 48},
+          {"control_hint1", 96},
+          {"control_hint2", 192},
+          {"control_hint3", 384}}},
+        {&family_flux_control, "InstantX' Flux.1 union", 3301956608, {{0}}},
+        {&family_flux_control,
+         "Flux.1 union pro 2.0",
+         2140876800,
+         {{"double_layers", 6}, {"single_layers", 0}, {"modes", 0}}},
+        {&family_flux_control_xlabs, "XLabs' Flux.1 networks", 743807280, {{0}}},
+    };
+    for (size_t i = 0; i < COUNT_OF(published); i++) {
+        struct component c = {.family = published[i].family};
+        int chosen[DIMENSIONS_MAX] = {0};
+        for (int k = 0; k < c.family->config.n_dimensions; k++) {
+            const struct dimension *d = &c.family->config.dimensions[k];
+            chosen[k] = d->published;
+            for (int n = 0; n < CHANGES && published[i].dimension[n].name; n++)
+                if (d->name && !strcmp(d->name, published[i].dimension[n].name))
+                    chosen[k] = published[i].dimension[n].value;
+        }
+        int64_t n = count_component(&c, chosen);
+        check(n == published[i].weights, "%s: %lld weights, published %lld", published[i].name, (long long)n,
+              (long long)published[i].weights);
+    }
 }
 
 /* Published files have 2 bytes per weight and a header (flux1-dev.safetensors
@@ -110,6 +178,8 @@ static void test_published_weight_counts(void) {
                      {"flux_kontext", {CLIP_L, t5, 11901408320, VAE_16}},
                      {"flux_schnell", {CLIP_L, t5, 11891178560, VAE_16}},
                      {"flux_fill", {CLIP_L, t5, 11902391360, VAE_16}},
+                     {"flux_canny", {CLIP_L, t5, 11901604928, VAE_16}},
+                     {"flux_depth", {CLIP_L, t5, 11901604928, VAE_16}},
                      {"longcat_image", {676550144, 7070619136, 6270668864, VAE_16}},
                      {"longcat_image_edit", {676550144, 7070619136, 6270668864, VAE_16}},
                      {"chroma", {t5, 8899983424, VAE_16}},
@@ -352,12 +422,15 @@ int main(void) {
     alarm(LONGEST_SECONDS);
     temporary_make();
     test_published_weight_counts();
+    test_control_weight_counts();
     for (size_t i = 0; i < COUNT_OF(factors); i++) test_adapter_has_published_names(&factors[i]);
     test_opens_as_its_recipe("zimage", ZIMAGE, true);
     test_opens_as_its_recipe("flux", FLUX, true);
     test_opens_as_its_recipe("flux_schnell", FLUX, false);
     test_opens_as_its_recipe("flux_kontext", FLUX, false);
     test_opens_as_its_recipe("flux_fill", FLUX, false);
+    test_opens_as_its_recipe("flux_canny", FLUX, false);
+    test_opens_as_its_recipe("flux_depth", FLUX, false);
     test_opens_as_its_recipe("chroma", CHROMA, false);
     test_opens_as_its_recipe("ovis_image", OVIS, false);
     test_opens_as_its_recipe("qwen_image", QWEN, true);

@@ -11,6 +11,7 @@ images as "case{k}.picture.control_000", ... (u8 [H, W, 3]):
 """
 
 import os
+import re
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from PIL import Image
 import files
 import inputs
 import weights
+from watch import relative
 
 
 def use(network=0, strength=1.0, start=0.0, end=1.0, mode=-1, size=None, mask=False, inpaint=False, image=True, canny=False):
@@ -114,3 +116,33 @@ class posterior_mean:
 
     def __exit__(self, *_):
         self.vae.encode = self.encode
+
+
+def influence(target, networks, latent, known, unused):
+    """Writes influence.txt of a fixture. networks: for each network, the weights behind each tensor of its file; latent: function
+    that computes case 0's latent, `known` in the files; unused: for each network, patterns of names of tensors without effect, with the
+    reason. Returns False if another tensor has no effect."""
+    first, counted, silent = latent(), [], {}
+    assert relative(first, known) < 5e-6
+    for i, tensors in enumerate(networks):
+        for name, weights_of in tensors.items():
+            kept = [weight.clone() for weight in weights_of]
+            for weight in weights_of:
+                weight.zero_()
+            moved = relative(latent(), first)
+            for weight, before in zip(weights_of, kept):
+                weight.copy_(before)
+            why = next((why for pattern, why in unused[i] if re.search(pattern, name)), None)
+            (silent.setdefault(why, []) if why else counted).append((moved, f"{os.path.basename(folder_of(target, i))}.{name}"))
+    failed = [name for moved, name in counted if moved <= 1e-3] + [name for rows in silent.values() for moved, name in rows if moved > 2e-6]
+    counted.sort()
+    lines = [f"{os.path.basename(target)}: {len(counted)} tensors counted, least influence {counted[0][0]:.2e} (gate 0.001), {len(failed)} failed.",
+             "Relative L2 change of case 0's final latent when the tensor is zero.", "", "Zeroed tensors, least influence first:"]
+    lines += [f"  {moved:.2e}  {name}" for moved, name in counted]
+    lines += ["", "Tensors that the mathematics cancels or that are never used:"]
+    for why, rows in silent.items():
+        lines += [f"  {why}:"] + [f"    {moved:.2e}  {name}" for moved, name in rows]
+    with open(os.path.join(target, "influence.txt"), "w", encoding="utf-8") as f:
+        f.write("\n".join(lines) + "\n")
+    print(lines[0], failed)
+    return not failed

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 import anima.influence
 import chroma.influence
+import flux.control_influence
 import flux.influence
 import flux2.influence
 import longcat.influence
@@ -27,20 +28,28 @@ import krea.influence
 import ovis.influence
 import qwen.influence
 import qwen21.influence
+import qwen_control
 import sd3.influence
+import sd3_control
 import unet.influence
 import wan.influence
 import watch
+import zimage_control
 import zimage_influence
 
 # zimage_base has zimage_a's weights
 FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux": flux.influence,
+            "flux_control": flux.control_influence,
             "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
             "krea2": krea.influence,
             "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence,
             "wan": wan.influence, "sd3": sd3.influence, "anima": anima.influence}
+
+# Fixtures of control networks: the networks' tensors.
+NETWORKS = {"control_zimage": zimage_control.influence, "control_qwen": qwen_control.influence,
+            "control_sd3": sd3_control.influence, "control_sd35": sd3_control.influence}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding
@@ -74,14 +83,19 @@ def heads_in_files(target, part):
 
 @torch.no_grad()
 def report(target):
+    if os.path.basename(target) in NETWORKS:
+        return NETWORKS[os.path.basename(target)](target)
     tensors = load_file(os.path.join(target, "reference.safetensors"))
     with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
         expect = json.load(f)
     family = FAMILIES[expect["family"]]
     model = os.path.join(target, "model")
     pipe = family.reference_tensors.load(model)
-    # skip components shared with another fixture, which tests them
-    parts = [part for part in family.PARTS if os.path.isdir(os.path.join(model, part)) and not os.path.islink(os.path.join(model, part))]
+    # skip components shared with another fixture, which tests them; control networks lie next to the model
+    folders = {part: os.path.join(target if part.startswith("controlnet") else model, part) for part in family.PARTS}
+    parts = [part for part in family.PARTS if os.path.isdir(folders[part]) and not os.path.islink(folders[part])]
+    of_redux = ["image_encoder", "image_embedder"] if getattr(pipe, "redux", None) else []  # Flux Redux
+    parts += of_redux
     if not parts:
         return True
     unused = family.unused(pipe)
@@ -95,7 +109,7 @@ def report(target):
         return next((why for pattern, why in unused if re.search(pattern, name)), None)
 
     for part in parts:
-        for name, parameter in getattr(pipe, part).named_parameters():
+        for name, parameter in getattr(pipe.redux if part in of_redux else pipe, part).named_parameters():
             # prompts depend neither on the head nor on Mistral's tower, so files may omit them
             if name.startswith(("lm_head.", "model.vision_tower.", "model.multi_modal_projector.", *getattr(family, "NOT_READ", ()))):
                 continue

@@ -8,12 +8,14 @@ from an image, and none with two different networks: case "loop" composes the st
 """
 
 import dataclasses
+import json
 import os
 
 import torch
 from diffusers import (QwenImageControlNetInpaintPipeline, QwenImageControlNetModel, QwenImageControlNetPipeline,
                        QwenImageMultiControlNetModel)
 from PIL import Image
+from safetensors.torch import load_file
 from transformers.utils.output_capturing import _CAN_RECORD_REGISTRY
 
 import control
@@ -36,17 +38,17 @@ NETWORKS = [dict(layers=2, extra=0, dtype="f32"), dict(layers=3, extra=4, dtype=
 RULES = [("controlnet_blocks", 0.6, 0.1), ("controlnet_x_embedder", 0.6, 0.1), *weights.QWEN]
 
 CASES = [
-    # the image has another size than the output
-    specs.case((7, 5), 4, 42, controls=[control.use(strength=0.7, size=(97, 61))]),
+    # both networks, for influence.txt; the image has another size than the output
+    specs.case((7, 5), 4, 42, controls=[control.use(strength=0.7, size=(97, 61)),
+                                        control.use(1, strength=0.8, image=False, mask=True, inpaint=True)]),
     # a window of the steps 2 and 3 of 5; the negative prompt is shorter
     specs.case((4, 6), 5, 7, prompt="house", cfg=4.0, negative="ugly", controls=[control.use(start=0.25, end=0.8)]),
     specs.case((5, 3), 3, 11, cfg=2.5, negative="space", controls=[control.use(1, strength=1.2, image=False, mask=True, inpaint=True)]),
     # two images for one network, one after the other
     specs.case((3, 5), 3, 4294967295, prompt="house", cfg=3.0, negative="ugly", batch=2,
                controls=[control.use(strength=0.8, end=0.5), control.use(strength=0.5, start=0.4)]),
-    # both networks and an adapter of the transformer, from an input image
-    specs.case((6, 3), 5, 2024, cfg=3.5, negative="ugly", init=True, strength=0.6, adapter=0.8,
-               controls=[control.use(strength=0.6), control.use(1, strength=0.9, image=False, mask=True, inpaint=True)]),
+    # from an input image, with an adapter of the transformer
+    specs.case((6, 3), 5, 2024, cfg=3.5, negative="ugly", init=True, strength=0.6, adapter=0.8, controls=[control.use(strength=0.6)]),
 ]
 
 
@@ -160,16 +162,15 @@ def hidden_of(pipe, case):
 
 
 def loop_case(pipe, case, pictures):
-    """Runs a case for which diffusers has no pipeline: the start of QwenImageImg2ImgPipeline, the loop of denoise()."""
+    """Runs a case for which diffusers has no pipeline: start and schedule of the plain pipelines, the loop of denoise()."""
     plain = dict(case, controls=[])
-    given = {"init": pictures["init"]}
-    known = reference.run_case(pipe, plain, given)  # without control: start, schedule
+    known = reference.run_case(pipe, plain, {name: p for name, p in pictures.items() if name == "init"})
     case["steps_run"] = plain["steps_run"]
     latent, steps = denoise(pipe, case, known, hidden_of(pipe, case), pictures)
     mean, deviation = reference.latents_format(pipe)
     decoded = pipe.vae.decode(latent[:, :, None] / (1.0 / deviation) + mean, return_dict=False)[0][0, :, 0]
     out = {f"picture.{name}": torch.from_numpy(p.copy()) for name, p in pictures.items()}
-    out |= {name: known[name] for name in ("latent_000", "sigmas", "timesteps", "moments.init", "encoded.init")}
+    out |= {name: known[name] for name in ("latent_000", "sigmas", "timesteps", "moments.init", "encoded.init") if name in known}
     out |= {f"latent_{i + 1:03}": step for i, step in enumerate(steps[:-1])}
     return out | dict(latent=latent, picture=((decoded / 2 + 0.5).clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous())
 
@@ -204,6 +205,19 @@ def everything(folder, dtype, known, expect):
             hidden = hidden_of(pipe, case)
             out[f"case{case['index']}.latent"] = torch.cat([denoise(pipe, case, mine, hidden, pictures, k)[0] for k in range(case["batch"])])
     return out
+
+
+def influence(target):
+    """Writes influence.txt: the change of case 0's latent when a tensor of a network is zero. Returns False if one has no effect."""
+    with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
+        case = json.load(f)["cases"][0]
+    pipe, known = load(target), inputs.of_case(load_file(os.path.join(target, "reference.safetensors")), 0)
+    pictures = {name.removeprefix("picture."): t.numpy() for name, t in known.items() if name.startswith("picture.")}
+    texts = hidden_of(pipe, case)
+    named = [{name: [weight] for name, weight in network.named_parameters()} for network in pipe.networks]
+    last = [rf"transformer_blocks\.{about['layers'] - 1}\.(attn\.(to_add_out|add_q_proj|norm_added_q)|txt_mlp)\." for about in NETWORKS]
+    return control.influence(target, named, lambda: denoise(pipe, case, known, texts, pictures)[0], known["latent"],
+                             [[(pattern, "the last layer's text goes nowhere")] for pattern in last])
 
 
 def make(spec, out):

@@ -12,7 +12,9 @@ StableDiffusion3ControlNetPipeline (denoise).
 """
 
 import dataclasses
+import json
 import os
+import re
 
 import torch
 from diffusers import SD3ControlNetModel, SD3MultiControlNetModel, StableDiffusion3ControlNetInpaintingPipeline, StableDiffusion3ControlNetPipeline
@@ -37,8 +39,8 @@ PLAIN, CANNY, DEPTH = 0, 1, 2  # tensor control_type
 NETWORKS = {
     "control_sd3": [
         dict(num_layers=2, pos_embed_max_size=11, dtype="f16", control_type=None),
-        dict(num_layers=2, pos_embed_max_size=12, dtype="bf16", control_type=None, force_zeros_for_pooled_projection=False, qk_norm="rms_norm",
-             dual_attention_layers=(1,)),
+        dict(num_layers=1, pos_embed_max_size=12, dtype="bf16", control_type=None, force_zeros_for_pooled_projection=False, qk_norm="rms_norm",
+             dual_attention_layers=(0,)),
         dict(num_layers=1, pos_embed_max_size=9, dtype="f16", control_type=None, extra_conditioning_channels=1),
     ],
     "control_sd35": [dict(num_layers=layers, pos_embed_max_size=None, pos_embed_type=None, use_pos_embed=False, joint_attention_dim=None,
@@ -52,21 +54,23 @@ STABILITY = {"attn.to_out.0": "attn.proj", "ff.net.0.proj": "mlp.fc1", "ff.net.2
 INPAINT = dict(image=False, mask=True, inpaint=True)
 CASES = {
     "control_sd3": [
-        specs.case((7, 5), 4, 42, cfg=5.0, negative="ugly", controls=[control.use(strength=0.8, size=(75, 91))]),
+        # all networks, for influence.txt; the image has another size than the output
+        specs.case((7, 5), 4, 42, controls=[control.use(strength=0.5, size=(75, 91)), control.use(1, strength=0.6),
+                                            control.use(2, strength=0.7, **INPAINT)]),
         # a window of the steps 2 to 4 of 5
-        specs.case((4, 6), 5, 7, prompt="house", controls=[control.use(1, start=0.3)]),
+        specs.case((4, 6), 5, 7, prompt="house", cfg=4.0, negative="ugly", controls=[control.use(1, start=0.3)]),
         # two images for one network; an absent negative prompt is encoded as an empty prompt
         specs.case((5, 3), 3, 123456789, prompt="house", cfg=2.5, batch=2,
                    controls=[control.use(strength=0.7), control.use(strength=0.5, end=0.7)]),
         specs.case((3, 5), 3, 77, cfg=3.0, negative="ugly", controls=[control.use(2, strength=1.1, **INPAINT)]),
-        # all networks and an adapter of the transformer, from an input image
-        specs.case((6, 4), 5, 11, cfg=2.0, negative="house", init=True, strength=0.6, adapter=0.8,
-                   controls=[control.use(strength=0.5), control.use(1, strength=0.6), control.use(2, strength=0.7, **INPAINT)]),
+        # from an input image, with an adapter of the transformer
+        specs.case((6, 4), 5, 11, cfg=2.0, negative="house", init=True, strength=0.6, adapter=0.8, controls=[control.use(strength=0.5)]),
     ],
     "control_sd35": [
-        specs.case((5, 6), 4, 42, cfg=3.5, negative="ugly", controls=[control.use(strength=0.8, size=(55, 120))]),
+        specs.case((5, 6), 4, 42, controls=[control.use(strength=0.8, size=(55, 120)), control.use(1, strength=0.3),
+                                            control.use(2, strength=0.7)]),
         specs.case((4, 7), 4, 2024, prompt="house", batch=2, controls=[control.use(1, strength=0.3, end=0.8)]),
-        specs.case((5, 4), 3, 77, cfg=2.5, negative="empty", controls=[control.use(2, start=0.3), control.use(0, strength=0.6)]),
+        specs.case((5, 4), 3, 77, cfg=2.5, negative="empty", controls=[control.use(strength=0.6), control.use(start=0.3)]),
         specs.case((6, 3), 5, 78, prompt="house", cfg=2.0, init=True, strength=0.7, adapter=0.8, controls=[control.use(2, strength=0.9)]),
     ],
 }
@@ -77,8 +81,14 @@ def spec(name, seed):
     return dataclasses.replace(base, name=name, form=base.form | FORMS[name], cases=CASES[name])
 
 
+def renamed(name):
+    for ours, theirs in STABILITY.items():
+        name = name.replace(ours, theirs)
+    return name
+
+
 def write_stability(folder, control_type):
-    """Renames the tensors in a network's folder to those of Stability AI's files and removes config.json."""
+    """Renames the tensors in a network's folder to those of Stability AI's files; their head size of 64 needs no config.json, this one does."""
     path = os.path.join(folder, "diffusion_pytorch_model.safetensors")
     tensors, out = load_file(path), {}
     for name, t in tensors.items():
@@ -86,11 +96,8 @@ def write_stability(folder, control_type):
             parts = [tensors[name.replace("to_q", part)] for part in ("to_q", "to_k", "to_v")]
             out[name.replace("to_q", "qkv")] = torch.cat(parts)
         elif ".attn.to_k." not in name and ".attn.to_v." not in name:
-            for ours, theirs in STABILITY.items():
-                name = name.replace(ours, theirs)
-            out[name] = t
+            out[renamed(name)] = t
     save_file(out | dict(control_type=torch.tensor([float(control_type)])), path, metadata={"format": "pt"})
-    os.remove(os.path.join(folder, "config.json"))
 
 
 def networks(spec, target=None):
@@ -110,7 +117,7 @@ def networks(spec, target=None):
             write_stability(control.folder_of(target, i), about["control_type"])
         stored = files.cast(model, about["dtype"])
         model.load_state_dict({name: t.float() for name, t in stored.items()})
-        model.control_type = about["control_type"] or PLAIN
+        model.control_type, model.stability = about["control_type"] or PLAIN, about["control_type"] is not None
         # diffusers' inpainting pipeline always passes zeros as the pooled prompt, and shifts the latent
         model.zero_pooled = model.config.force_zeros_for_pooled_projection or bool(model.config.extra_conditioning_channels)
         model.unshifted = model.config.force_zeros_for_pooled_projection and not model.config.extra_conditioning_channels
@@ -195,7 +202,7 @@ def denoise(pipe, case, known, texts, pictures, image=0):
                 network = pipe.networks[one["network"]]
                 if not control.runs_at(one, i, n):
                     continue
-                x = latent.to(dtype) if network.pos_embed is not None else model.pos_embed(latent.to(dtype))
+                x = latent.to(dtype) if network.pos_embed is not None else model.pos_embed(latent.to(model.pos_embed.proj.weight.dtype))
                 text = dict(encoder_hidden_states=hidden[None].to(dtype)) if network.context_embedder is not None else {}
                 with runs.exactly(network, t[None]):
                     given = network(hidden_states=x, controlnet_cond=condition, conditioning_scale=one["strength"], timestep=t[None],
@@ -273,6 +280,37 @@ def everything(folder, dtype, known, expect):
             out[f"case{case['index']}.latent"] = torch.cat(
                 [denoise(pipe, case, mine, texts, images_of(pictures), k)[0] for k in range(case["batch"])])
     return out
+
+
+KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels it"
+
+
+def weights_of_tensors(network):
+    """Returns the parameters behind each tensor of a network's file."""
+    parameters, out = dict(network.named_parameters()), {}
+    for name, weight in parameters.items():
+        if network.stability and ".attn.to_" in name and ".attn.to_out" not in name:
+            out.setdefault(re.sub("to_[qkv]", "qkv", name), []).append(weight)
+        else:
+            out[renamed(name) if network.stability else name] = [weight]
+    return out
+
+
+def influence(target):
+    """Writes influence.txt: the change of case 0's latent when a tensor of a network is zero. Returns False if one has no effect."""
+    with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
+        expect = json.load(f)
+    case, pipe = expect["cases"][0], load(spec(os.path.basename(target), expect["seed"]), target)
+    known = inputs.of_case(load_file(os.path.join(target, "reference.safetensors")), 0)
+    pictures = {name.removeprefix("picture."): t.numpy() for name, t in known.items() if name.startswith("picture.")}
+    texts, unused = texts_of(pipe, case), []
+    for network in pipe.networks:
+        last = len(network.transformer_blocks) - 1
+        rows = [(rf"transformer_blocks\.{last}\.(attn\.(to_add_out|add_q_proj|norm_added_q)|ff_context)\.", "the last block's text goes nowhere")]
+        rows += [(r"text_embedder\.linear_1\.weight", "the pooled prompt is zeros")] if network.zero_pooled else []
+        unused.append(rows + ([(r"attn\.to_k\.bias", KEY_BIAS)] if network.context_embedder is None else []))
+    return control.influence(target, [weights_of_tensors(network) for network in pipe.networks],
+                             lambda: denoise(pipe, case, known, texts, images_of(pictures))[0], known["latent"], unused)
 
 
 def make(spec, out):

@@ -191,13 +191,13 @@ CLIP_VISION = [
     ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.8, 0.15), ("out_proj", 0.5, 0.05),
     ("fc1", 0.8, 0.2), ("fc2", 0.5, 0.05), ("visual_projection", 1.0, 0),
 ]
-# Most rows of a Redux prompt are images' rows, so these have the magnitude of T5's.
+# The few rows of a tiny image are larger than the many rows of text, or they would have no influence.
 SIGLIP = [
-    ("patch_embedding", 0.8, 0.2), ("position_embedding", 0.4, 0),
-    ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.8, 0.15), ("out_proj", 0.5, 0.05),
-    ("fc1", 0.8, 0.2), ("fc2", 0.5, 0.05), ("head", 0.5, 0.1),
+    ("patch_embedding", 0.8, 0.2), ("position_embedding", 0.8, 0),
+    ("q_proj", 1.3, 1.6), ("k_proj", 1.5, 0.3), ("v_proj", 1.0, 0.3), ("out_proj", 0.9, 0.3),
+    ("fc1", 0.9, 0.4), ("fc2", 0.6, 0.3), ("head", 0.5, 0.1),
 ]
-REDUX = [("redux_up", 1.0, 0.3), ("redux_down", 0.8, 0.2)]
+REDUX = [("redux_up", 1.0, 0.3), ("redux_down", 4.0, 1.0)]
 # Rules of Wan's VAE, where a single frame uses 9 of the 27 kernel taps.
 VAE_WAN = [
     ("decoder.conv_out", 0.9, 0.1),

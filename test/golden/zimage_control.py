@@ -16,6 +16,7 @@ does not follow. make() checks that the hooks, with diffusers' refiner, give the
 
 import contextlib
 import dataclasses
+import json
 import os
 
 import torch
@@ -55,12 +56,12 @@ def _case(*grid_steps_seed, controls, norm=None, until=None, lora=None, **more):
 
 use = control.use
 CASES = [
-    # 15 image tokens, 17 padding tokens; prompts of different length
-    _case((5, 3), 3, 42, cfg=4.0, negative="ugly", controls=[use(0, 0.8)]),
+    # 15 image tokens, 17 padding tokens; prompts of different length; all networks, for influence.txt
+    _case((5, 3), 3, 42, cfg=4.0, negative="ugly", controls=[use(0, 0.9), use(1, 0.8, size=(40, 30)), use(2, 0.7, size=(30, 40)), use(3, 0.8, size=(24, 36))]),
     # 35 image tokens; an image of another size
     _case((7, 5), 3, 7, prompt="house", cfg=3.0, negative="empty", controls=[use(1, 1.0, size=(75, 40))]),
-    # no padding; a LoRA
-    _case((8, 4), 2, 11, controls=[use(1, 0.9, size=(50, 40))], lora=0.7),
+    # no padding
+    _case((8, 4), 2, 11, controls=[use(0, 0.9, size=(50, 40))]),
     _case((3, 5), 3, 123456789, cfg=2.5, negative="house", until=0.2, controls=[use(2, 0.7, size=(33, 70))]),
     # two images of one network, and a batch
     _case((3, 2), 2, 5, batch=2, controls=[use(3, 0.6, size=(40, 30)), use(3, 1.1, size=(31, 47))]),
@@ -70,8 +71,8 @@ CASES = [
     # inpainting by the network: the start is noise
     _case((4, 3), 2, 99, cfg=3.0, negative="empty", controls=[use(1, 1.0, mask=True, inpaint=True, size=(35, 28))]),
     _case((3, 4), 2, 31, controls=[use(3, 1.0, mask=True, inpaint=True, image=False)]),
-    # img2img: the window counts the steps that run
-    _case((4, 3), 5, 77, prompt="house", init=True, strength=0.6, controls=[use(1, 0.8, start=0.3, size=(50, 30))]),
+    # img2img: the window counts the steps that run; a LoRA
+    _case((4, 3), 5, 77, prompt="house", init=True, strength=0.6, controls=[use(1, 0.8, start=0.3, size=(50, 30))], lora=0.7),
     # inpainting with the blend; the network gets the request's mask and image
     _case((3, 4), 3, 8, cfg=2.5, negative="ugly", init=True, mask=True, strength=1.0, controls=[use(1, 0.8, size=(30, 40)), use(0, 0.5, size=(24, 30))]),
 ]
@@ -325,33 +326,93 @@ def run_case(pipe, networks, products, case, pictures, wrong=None):
 
     with merged(pipe, products, case["lora"]), Controlled(pipe.transformer, uses, wrong) as controlled:
         references, _ = runs.run_case(pipe, case, pictures, call, lambda z: (z - config.shift_factor) * config.scaling_factor)
-    return {name: value for name, value in references.items() if not name.startswith(("moments.", "decoded"))}
+    # the pipeline encodes the masked image but does not use the result
+    return {name: value for name, value in references.items() if not name.startswith(("moments.", "decoded")) and not name.endswith(".masked")}
 
 
-def _read_network(path, about, spec_of):
-    """Loads a network of the fixture from its file, in f32."""
-    config = spec_of.config
-    model = ZImageControlNetModel(
+def _model_of(about, transformer):
+    """Returns a network that fits the transformer, with undefined weights."""
+    config = transformer.config
+    return ZImageControlNetModel(
         control_layers_places=about["places"], control_refiner_layers_places=[0, 1], control_in_dim=about["channels"],
         add_control_noise_refiner=about["refiner"], dim=config.dim, n_refiner_layers=config.n_refiner_layers, n_heads=config.n_heads,
         n_kv_heads=config.n_kv_heads, norm_eps=config.norm_eps)
-    tensors = load_file(path)
-    if about["refiner"] == "control_layers":
+
+
+def _load(model, tensors):
+    """Sets a network's weights to those of a file of the fixture, in the model's dtype."""
+    if model.control_noise_refiner is None:
         tensors = {name: t for name, t in tensors.items() if not name.startswith("control_noise_refiner.")}
+    tensors = dict(tensors)
     for name in [name for name in tensors if "attention.qkv" in name]:
         tensors |= dict(zip((name.replace("qkv", part) for part in ("to_q", "to_k", "to_v")), tensors.pop(name).chunk(3)))
     names = {name: name.replace(".out.", ".to_out.0.").replace("q_norm", "norm_q").replace("k_norm", "norm_k") for name in tensors}
-    model.load_state_dict({names[name]: t.float() for name, t in tensors.items()})
+    model.load_state_dict({names[name]: t for name, t in tensors.items()})
     return model.requires_grad_(False).eval()
+
+
+def _files(fixture):
+    """Returns the networks' files, with their names in the table of fixtures."""
+    for k in range(len(NETWORKS)):
+        folder = control.folder_of(fixture, k)
+        if k < 2:
+            yield os.path.basename(folder), os.path.join(folder, "diffusion_pytorch_model.safetensors")
+        else:
+            yield os.path.basename(folder) + ".safetensors", folder + ".safetensors"
+
+
+def _base(fixture):
+    return reference_tensors.load(os.path.join(fixture, "..", FORMS[os.path.basename(fixture)]["model_of"], "model"))
+
+
+def _networks(fixture, transformer):
+    return [_load(_model_of(about, transformer), load_file(path)) for (_, path), about in zip(_files(fixture), NETWORKS)]
+
+
+@torch.no_grad()
+def influence(fixture):
+    """Writes influence.txt: the change of case 0's latent if a tensor of a network is zero. Returns False if one has no effect."""
+    with open(os.path.join(fixture, "expect.json"), encoding="utf-8") as f:
+        case = json.load(f)["cases"][0]
+    known = inputs.of_case(load_file(os.path.join(fixture, "reference.safetensors")), 0)
+    pictures = {name: Image.fromarray(p.numpy()) for name, p in known.items() if name.startswith("picture.")}
+    pipe = _base(fixture)
+    networks = _networks(fixture, pipe.transformer)
+    hidden = {lane: reference_tensors.encode(pipe, prompt)[1] for lane, prompt in inputs.lanes(case)}
+    uses = uses_of(pipe, networks, case, pictures)
+
+    def latent():
+        with Controlled(pipe.transformer, uses):
+            return zimage_pipelines.denoise(pipe, case, known | {f"case0.{name}": t for name, t in known.items()}, hidden, 0)
+
+    first, counted, unused = latent(), [], []
+    assert relative(first, known["latent"][0]) < 5e-6
+    for (label, path), network in zip(_files(fixture), networks):
+        tensors = load_file(path)
+        for name, tensor in tensors.items():
+            _load(network, tensors | {name: torch.zeros_like(tensor)})
+            moved = relative(latent(), first)
+            untrained = network.control_noise_refiner is None and name.startswith("control_noise_refiner.")
+            (unused if untrained else counted).append((moved, f"{label}.{name}"))
+        _load(network, tensors)
+    failed = [name for moved, name in counted if moved <= 1e-3] + [name for moved, name in unused if moved]
+    counted.sort()
+    lines = [f"{os.path.basename(fixture)}: {len(counted)} tensors counted, least influence {counted[0][0]:.2e} (gate 0.001), {len(failed)} failed.",
+             "Relative L2 change of case 0's final latent when the tensor is zero.", "", "Zeroed tensors, least influence first:"]
+    lines += [f"  {moved:.2e}  {name}" for moved, name in counted]
+    lines += ["", "Tensors that the mathematics cancels or that are never used:", "  the refiner of 2.0 was never trained:"]
+    lines += [f"    {moved:.2e}  {name}" for moved, name in unused]
+    with open(os.path.join(fixture, "influence.txt"), "w", encoding="utf-8") as f:
+        f.write("\n".join(lines) + "\n")
+    print(lines[0])
+    return not failed
 
 
 def everything(folder, dtype, known, expect):
     """Returns the final latents by reference tensor name (../bf16.py)."""
     fixture = os.path.dirname(folder)
-    pipe = reference_tensors.load(os.path.join(fixture, "..", FORMS[os.path.basename(fixture)]["model_of"], "model"))
-    files_of = [os.path.join(control.folder_of(fixture, k), "diffusion_pytorch_model.safetensors") if k < 2 else
-                control.folder_of(fixture, k) + ".safetensors" for k in range(len(NETWORKS))]
-    networks = [_read_network(path, about, pipe.transformer) for path, about in zip(files_of, NETWORKS)]
+    pipe = _base(fixture)
+    networks = _networks(fixture, pipe.transformer)
     lora = {name: t.to(dtype) for name, t in load_file(os.path.join(fixture, "adapter.safetensors")).items()}
     products = {f"{name}.weight": lora[f"transformer.{name}.lora_B.weight"] @ lora[f"transformer.{name}.lora_A.weight"] for name in LORA}
     uses, out = {}, {}

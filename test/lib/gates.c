@@ -226,6 +226,13 @@ const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_sc
                               .always = true,
                               .in_bf16 = true,
                               .cuda = CUDA_BUDGETS_AND_PLANS};
+/* A second pass over the decoded images; `other` enlarges the latents. */
+#define SECOND_PASS(upscaler) .hires_scale = 1.5, .hires_strength = 0.6, .hires_upscaler = upscaler
+const struct gate gate_hires = {
+    .request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5, SECOND_PASS("lanczos")),
+    .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 2.5, SECOND_PASS("latent")),
+    .threads = 2,
+    .always = true};
 const struct gate gate_sd2 = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),
                               .other = REQUEST(.steps = 2, .batch = 1, .cfg_scale = 1),
                               .threads = 1};
@@ -254,6 +261,26 @@ const struct gate gate_control_union = {
     .always = true,
     .cuda = CUDA_BUDGETS_AND_PLANS,
     .small = true};
+/* Z-Image 1.0 and 2.1 with inpainting, 2.0 with a window, and a second image of 2.1; guidance ends early. */
+static const struct sluice_control zimage_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
+                                                        {.struct_size = sizeof(struct sluice_control),
+                                                         .network = 1,
+                                                         .image = &tall_picture,
+                                                         .strength = 0.7,
+                                                         .end = 1,
+                                                         .mode = -1,
+                                                         .mask = &mask,
+                                                         .inpaint = &end_picture},
+                                                        CONTROL(2, &end_picture, 0.9, -1, 0.5, 1),
+                                                        CONTROL(1, &wide_picture, 0.5, -1, 0, 0.5)};
+const struct gate gate_control_zimage = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5,
+                                                            .cfg_until = 0.1, CONTROLLED(zimage_networks, 4)),
+                                         .other = REQUEST(MASKED(2), CONTROLLED(zimage_networks, 1)),
+                                         .threads = 2,
+                                         .always = true,
+                                         .in_bf16 = true,
+                                         .cuda = CUDA_BUDGETS_AND_PLANS,
+                                         .small = true};
 const struct gate gate_inpaint = {
     .request = REQUEST(MASKED(2)), .other = REQUEST(MASKED(1)), .threads = 1, .always = true};
 const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale = 2.5),

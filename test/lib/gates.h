@@ -34,8 +34,8 @@ extern const struct gate gate_longcat_image, gate_longcat_image_edit;
 extern const struct gate gate_chroma;
 extern const struct gate gate_ovis_image;
 extern const struct gate gate_krea2, gate_krea2_turbo;
-extern const struct gate gate_sd1, gate_sd2, gate_sdxl, gate_inpaint, gate_refiner;
-extern const struct gate gate_control_sd1, gate_control_union;
+extern const struct gate gate_hires, gate_sd1, gate_sd2, gate_sdxl, gate_inpaint, gate_refiner;
+extern const struct gate gate_control_sd1, gate_control_union, gate_control_zimage;
 extern const struct gate gate_qwen_image, gate_qwen_edit, gate_qwen_edit_plus;
 extern const struct gate gate_qwen_image_21, gate_qwen_image_21_ref;
 extern const struct gate gate_wan21, gate_wan_i2v, gate_wan_flf2v, gate_wan_ti2v, gate_wan22, gate_wan22_i2v,

@@ -278,6 +278,7 @@ static int free_golden_test(void **state) {
 
 static bool runs_on(const struct golden_test *test, const struct golden *g) {
     if ((on_gpu() && !test->gpu) || !g->tensors.n_entries) return false;
+    if (g->fixture->without_bf16 && (on_gpu() || test->precision != PRECISION_F32)) return false;
     return !test->needs || has_golden(g, test->needs);
 }
 

@@ -210,6 +210,16 @@ static void set_guidance_limits(const json_t *c, struct sluice_request *r) {
     r->cfg_until = json_number_value(json_object_get(c, "cfg_until"));
 }
 
+/* Sets the second pass from "hires" of a case: {"scale", "strength", "steps", "upscaler"}. */
+static void set_second_pass(const json_t *c, struct sluice_request *r) {
+    const json_t *hires = json_object_get(c, "hires");
+    if (!hires) return;
+    r->hires_scale = json_number_value(json_object_get(hires, "scale"));
+    r->hires_strength = json_number_value(json_object_get(hires, "strength"));
+    r->hires_steps = number_of(hires, "steps");
+    r->hires_upscaler = text_of(hires, "upscaler");
+}
+
 static void set_images(const struct golden *g, const json_t *c, struct sluice_request *r) {
     int n = (int)json_array_size(json_object_get(c, "references"));
     const struct sluice_picture **references = test_memory(sizeof *references * (size_t)(n + 1));
@@ -274,6 +284,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     set_control_nets(p->golden, c, &r);
     set_redux(p->golden, c, &r);
     set_adapters(p->golden, c, &r);
+    set_second_pass(c, &r);
     return r;
 }
 

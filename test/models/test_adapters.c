@@ -15,7 +15,7 @@
 
 #define W1 "diffusion_model.layers.0.feed_forward.w1"
 
-static struct sluice_model *zimage, *sd1, *published;
+static struct sluice_model *zimage, *sd1, *flux, *published;
 
 /* ---- Adapter files ---- */
 
@@ -90,8 +90,9 @@ static void expect_match(const struct command *c, const struct sluice_model *m, 
 /* ---- Commands of the scripts ---- */
 
 static struct sluice_model *model_named(const char *name) {
-    check(is(name, "zimage") || is(name, "sd1") || is(name, "published"), "there is no model %s", name);
-    return is(name, "sd1") ? sd1 : is(name, "published") ? published : zimage;
+    check(is(name, "zimage") || is(name, "sd1") || is(name, "flux") || is(name, "published"),
+          "there is no model %s", name);
+    return is(name, "sd1") ? sd1 : is(name, "flux") ? flux : is(name, "published") ? published : zimage;
 }
 
 static void command_adapter(struct command *c) {
@@ -354,6 +355,7 @@ int main(void) {
     temporary_make();
     zimage = adapter_test_model("test/golden/zimage_a/model");
     sd1 = adapter_test_model("test/golden/sd1/model");
+    flux = adapter_test_model("test/golden/flux_a/model");
     published = adapter_test_model("zimage");
     script_run("test/models/adapters/names.txt", commands, NULL);
     script_run("test/models/adapters/invalid.txt", commands, NULL);
@@ -363,6 +365,7 @@ int main(void) {
     open_published(NULL);
     model_close(zimage);
     model_close(sd1);
+    model_close(flux);
     model_close(published);
     return finish();
 }

@@ -216,6 +216,10 @@ static void test_unused_tensor(const struct golden *g) {
         snprintf(command, sizeof command, "cp -rL '%s/%s' '%s'", g->path, f->control_nets[i], folder);
         assert_int_equal(system(command), 0);
     }
+    if (f->redux) {
+        snprintf(command, sizeof command, "cp -rL '%s/%s' '%s'", g->path, f->redux, folder);
+        assert_int_equal(system(command), 0);
+    }
     for (enum result r = 0; r < N_RESULTS; r++)
         if (case_for(g, r)) state.unchanged[r] = draw(&state, r);
     test_listed_tensors(&state, list);

@@ -69,6 +69,7 @@ static const struct {
     FLAG("--clip_l", clip_l),
     FLAG("--clip_g", clip_g),
     FLAG("--clip_vision", clip_vision),
+    FLAG("--redux", redux),
     FLAG("--t5xxl", t5xxl),
     FLAG("--vae", vae),
     FLAG("--control-net", control_net[0]),

@@ -57,6 +57,18 @@ sed 's/"prefix": "kept"/"prefix": "thrown away"/' <../out >../plan.json
 expect 3 "a plan with another word" plan --family qwen_image_21 --device cuda:4090 --max-vram 20G --max-ram 4G --plan ../plan.json
 check "names the words" has ../err '"prefix" is neither "kept" nor "recomputed"'
 
+# ---- control networks at their published sizes ----
+# network NAME FAMILY BYTES: the bf16 weights of a network, 2 bytes per parameter. Blocks start at multiples of 256 bytes.
+network() {
+    expect 0 "$1" plan --family "$2" --control-net "$1" --max-ram 5G --json
+    awk -F'[:,]' '/"name": "control\./ {network = 1; next} network {sum += $2; network = 0} END {printf "%.0f\n", sum / 1e7}' ../out >../bytes
+    check "$3 GB: $(cat ../bytes)" [ "$(cat ../bytes)" = "$(echo "$3" | tr -d .)" ]
+}
+# Z-Image Union 2.1, lite, 1.0: parameters counted from VideoX-Fun's classes; sizes of the published files
+network zimage_control zimage 6.71
+network zimage_control:layers=3 zimage 2.02
+network zimage_control:layers=6,control_channels=16,refiner_hints=0 zimage 3.10
+
 # ---- same plan as for a generated checkpoint ----
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400
 flux=heads=2,axis0=16,axis1=24,axis2=24,double_layers=1,single_layers=1,hidden=64,clip_heads=2,clip_ff=32,clip_layers=1,pooled=32,clip_projection=32,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,clip_vocabulary=600,t5_vocabulary=600

@@ -33,6 +33,12 @@ static void with_control(struct sluice_request *r) {
     r->control = control_frames;
     r->n_control = N_CONTROL;
 }
+static void with_control_image(struct sluice_request *r) {
+    static const struct sluice_control own = {
+        .struct_size = sizeof own, .network = -1, .image = &picture, .strength = 1, .mode = -1};
+    r->controls = &own;
+    r->n_controls = 1;
+}
 static void with_reference(struct sluice_request *r) {
     r->references = control_frames;
     r->n_references = 1;
@@ -53,6 +59,7 @@ static const struct flag {
              {.name = "--mask", .with = with_mask, .needs = {"--init-img", "--control"}},
              {.name = "--end-img", .with = with_last_frame, .needs = {"--init-img"}},
              {.name = "--control", .with = with_control},
+             {.name = "--control-image", .with = with_control_image},
              {.name = "--ref-image", .with = with_reference},
              {.name = "--slg-layers", .with = with_skip_layers, .needs_guidance = true}};
 enum { N_FLAGS = sizeof flags / sizeof *flags };

@@ -221,7 +221,7 @@ def pictures_in(known, index):
 
 @torch.no_grad()
 def everything(model, dtype, known, expect):
-    """Returns the final latents of every case, with the networks and the transformer in dtype, for ../bf16.py. model: the model's
+    """Returns pooled prompts and final latents of every case, with the networks and the transformer in dtype, for ../bf16.py. model: the model's
     folder in the fixture, whether or not it exists."""
     pipe, networks = load(os.path.dirname(model), FORMS[expect["fixture"]])
     for part in (pipe.transformer, pipe.text_encoder, pipe.text_encoder_2, *networks):
@@ -230,6 +230,8 @@ def everything(model, dtype, known, expect):
         bf16.keep_conditioning(part, dtype)
     out = {}
     for case in expect["cases"]:
+        for lane, prompt in inputs.lanes(case):
+            out[f"case{case['index']}.pooled.{lane}"] = reference_tensors.encode(pipe, prompt, case["max_sequence_length"])[0]["pooled"]
         changes, strength = (_pairs(pipe)[1], case["adapters"][0]["strength"]) if "adapters" in case else ({}, 0)
         with _merged(pipe, changes, strength):
             out[f"case{case['index']}.latent"] = run_case(pipe, networks, dict(case), pictures_in(known, case["index"]))["latent"]

@@ -4,7 +4,7 @@ import torch
 
 from watch import relative
 
-from . import reference_tensors
+from . import redux, reference_tensors
 
 PARTS = ["text_encoder", "text_encoder_2", "transformer", "vae"]
 MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoders, transformer), of the decoded picture (vae.decoder) or of a picture's "
@@ -14,7 +14,8 @@ STEPS = 2  # number of steps that are repeated; case 0 has more
 KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels it"
 UNUSED = [
     (r"^vae\.(decoder|encoder)\.mid_block\.attentions\.0\.to_k\.bias$", KEY_BIAS),
-    (r"^text_encoder\..*\.k_proj\.bias$", KEY_BIAS),
+    (r"^(text_encoder|image_encoder)\..*\.k_proj\.bias$", KEY_BIAS),
+    (r"^image_encoder\.head\.", "the pooling head is not read"),
 ]
 
 
@@ -50,6 +51,9 @@ class Probe:
         if name.startswith("vae."):
             return relative(self.decode(), self.picture)
         text = self.text
+        if name.startswith("image_e"):
+            pictures = {k: v.numpy() for k, v in self.tensors.items() if k.startswith("case0.picture.redux_")}
+            text = [t[0] for t in redux.encode(self.pipe, self.case, {k.removeprefix("case0.picture."): v for k, v in pictures.items()})]
         if name.startswith("text_encoder"):
             values, _ = reference_tensors.encode(self.pipe, self.case["prompt"], self.case["max_sequence_length"])
             text = values["hidden"], values["pooled"]
@@ -68,6 +72,11 @@ def constants(pipe):
     bias = [m for m in t5.modules() if getattr(m, "has_relative_attention_bias", False)]
     mlps = [b.act_mlp for b in model.single_transformer_blocks]
     groups = {part: [m for m in getattr(vae, part).modules() if isinstance(m, torch.nn.GroupNorm)] for part in ("decoder", "encoder")}
+    if pipe.redux:
+        tower = pipe.redux.image_encoder
+        norms, mlps = [m for m in tower.modules() if isinstance(m, torch.nn.LayerNorm)], [m for m in tower.modules() if hasattr(m, "activation_fn")]
+        return [("SigLIP norms: eps 1e-5 for 1e-6", "image_encoder", norms, "eps", 1e-5),
+                ("SigLIP: GELU without tanh", "image_encoder", mlps, "activation_fn", torch.nn.GELU())]
     return [
         ("transformer norms: eps 1e-5 for 1e-6", "transformer", layer, "eps", 1e-5),
         ("query and key norms: eps 1e-5 for 1e-6", "transformer", heads, "eps", 1e-5),

@@ -56,6 +56,8 @@ def load(folder, pipe):
     """Loads the reference with the text encoders of a pipeline; None if the fixture has no Redux."""
     if not os.path.isdir(folder):
         return None
+    import torchvision  # without it transformers resizes as Pillow does
+    assert torchvision.__version__
     tower = SiglipVisionModel.from_pretrained(os.path.join(folder, "image_encoder"), dtype=torch.float32)
     embedder = ReduxImageEncoder.from_pretrained(os.path.join(folder, "image_embedder"), torch_dtype=torch.float32)
     prior = FluxPriorReduxPipeline(

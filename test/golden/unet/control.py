@@ -3,8 +3,8 @@ sd1, sd2 and sdxl.
 
 Each NAME/ has the networks' folders, expect.json and reference.safetensors, as ../control.py describes; the cases'
 reference tensors are those of make.py in this package.  The networks of control_sd1 are an ordinary one, one that reads
-blue, green, red, and one with global_pool_conditions; of control_sdxl the published sizes full, mid (transformers
-without layers) and small (no transformers); of control_union one for several kinds of images.
+blue, green, red, and one with global_pool_conditions; of control_sdxl the published sizes full, mid (some
+transformers without layers) and small (no transformers); of control_union one for several kinds of images.
 """
 
 import os
@@ -46,7 +46,7 @@ FORMS = {
     "control_sd2": dict(share="sd2", pipelines="sd1", networks=[dict(dtype="f16", hints=(3, 5, 6, 9))]),
     "control_sdxl": dict(share="sdxl", pipelines="sdxl", networks=[
         dict(dtype="f16", hints=(3, 5, 6, 9)),
-        dict(dtype="f16", hints=(3, 4, 5, 6), transformer_layers_per_block=[0, 0, 0]),
+        dict(dtype="f16", hints=(3, 4, 5, 6), transformer_layers_per_block=[0, 0, 1]),
         dict(dtype="f16", hints=(3, 4, 5, 6), down_block_types=["DownBlock2D"] * 3, mid_block_type="UNetMidBlock2D")]),
     "control_union": dict(share="sdxl", pipelines="union", networks=[
         dict(dtype="f16", hints=(3, 5, 6, 9), num_control_type=6, num_trans_channel=4, num_trans_head=2, num_trans_layer=2, num_proj_channel=4)]),

@@ -1,0 +1,15 @@
+/* The transition from the first to the second pass (--hires): enlarges the first pass's latents or images,
+ * and makes the second pass's first samples. */
+#ifndef SLUICE_GENERATE_SECOND_PASS_H
+#define SLUICE_GENERATE_SECOND_PASS_H
+
+#include "engine/generate/running.h"
+
+/* After the first pass's last denoise stage. Enlarges each image's latent and adds new noise of the image's
+ * generator. Does nothing if images are enlarged instead of latents. */
+enum status second_pass_begin(struct running *r, struct error *e);
+/* Resizes a finished image of the first pass, packed RGB [Y, X, 3] U8, by Pillow's Lanczos to the second
+ * pass's size. The second pass encodes the result. */
+void second_pass_enlarge(struct running *r, int image, struct tensor rgb);
+
+#endif
