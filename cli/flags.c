@@ -248,7 +248,7 @@ const struct command commands[N_COMMANDS] = {
     {"decode", DECODE, decode_command, "LATENT.safetensors", 1, 1,
      "decode a saved latent into an image or video", "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
     {"upscale", UPSCALE, upscale_command, "IMAGE", 1, 1, "enlarge an image with an upscaler such as ESRGAN",
-     "sluice upscale fox.png --upscale-model RealESRGAN_x4plus.safetensors -o large.png", NULL},
+     "sluice upscale fox.png --upscale-model x4plus.safetensors -o large.png", NULL},
     {"plan", PLAN, plan_command, "[LATENT.safetensors | IMAGE]", 0, 1,
      "show memory, placement and time of a run without running it",
      "sluice plan --family qwen_image --device cuda:4090 --max-ram 16G", NULL},
