@@ -96,10 +96,9 @@ void help_program(void) {
            sluice_version());
     for (int i = 0; i < N_COMMANDS; i++) printf("  %-10s  %s\n", commands[i].name, commands[i].summary);
     printf("\nCOMMAND --help lists the most used flags, --help-all all of them.\n\n  %s\n  %s\n\n",
-           commands[0].example, commands[2].example);
-    print_wrapped("Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 bad or missing input file, 4 "
-                  "over the memory budget, 5 GPU or memory failure, 6 output not written, 7 NaN in weights "
-                  "or result, 130 cancelled.",
+           commands[0].example, commands[3].example);
+    print_wrapped("Exit codes: 0 success, 1 internal error, 2 usage, 3 input file, 4 memory budget, 5 GPU or "
+                  "memory failure, 6 output not written, 7 NaN, 130 cancelled.",
                   0);
 }
 
