@@ -111,20 +111,20 @@ static double error_of(struct sys *sys, const char *reference, int number, int d
     return error;
 }
 
-/* Tolerances are about three times the error measured with AVX-512 and with AVX2; on a GPU, three times the
- * emulated GPU's, which multiplies in f16. */
+/* Measured: at most 2.5e-7 with AVX-512, 2.4e-7 with AVX2, and 4.0e-4 on the emulated GPU, which multiplies
+ * in f16. Tolerances are three to four times that. */
 static const struct {
     const char *name;
     int height[SIZES], width[SIZES], down, across;
     double most, most_gpu;
 } goldens[] = {
-    {"esrgan", {7, 1}, {5, 3}, 1, 1, 1e-6, 5e-3},
-    {"x2plus", {5, 1}, {7, 4}, 1, 1, 1e-6, 5e-3},
-    {"trunk", {6, 1}, {3, 1}, 1, 1, 1e-6, 5e-3},
-    {"wide", {83, 0}, {1030, 0}, 37, 41, 1e-6, 5e-3},
-    {"srvgg", {6, 1}, {5, 2}, 1, 1, 1e-6, 5e-3},
-    {"srvgg_x2", {5, 1}, {4, 1}, 1, 1, 1e-6, 5e-3},
-    {"srvgg_wide", {83, 0}, {1030, 0}, 37, 41, 1e-6, 5e-3},
+    {"esrgan", {7, 1}, {5, 3}, 1, 1, 1e-6, 1.2e-3},
+    {"x2plus", {5, 1}, {7, 4}, 1, 1, 1e-6, 1.2e-3},
+    {"trunk", {6, 1}, {3, 1}, 1, 1, 1e-6, 1.2e-3},
+    {"wide", {83, 0}, {1030, 0}, 37, 41, 1e-6, 1.2e-3},
+    {"srvgg", {6, 1}, {5, 2}, 1, 1, 1e-6, 1.2e-3},
+    {"srvgg_x2", {5, 1}, {4, 1}, 1, 1, 1e-6, 1.2e-3},
+    {"srvgg_wide", {83, 0}, {1030, 0}, 37, 41, 1e-6, 1.2e-3},
 };
 
 static bool on_gpu(void) {
