@@ -3,15 +3,17 @@ sd1, sd2 and sdxl.
 
 Each NAME/ has the networks' folders, expect.json and reference.safetensors, as ../control.py describes; the cases'
 reference tensors are those of make.py in this package.  The networks of control_sd1 are an ordinary one, one that reads
-blue, green, red, and one with global_pool_conditions; of control_sdxl the published sizes full, mid (some
-transformers without layers) and small (no transformers); of control_union one for several kinds of images.
+blue, green, red, and one with global_pool_conditions; of control_sdxl the published sizes full, mid (transformers
+without layers, as at the published network's middle level) and small (no transformers); of control_union one for several kinds of images.
 """
 
+import json
 import os
 from dataclasses import dataclass, field
 
 import diffusers
 from diffusers import ControlNetModel, ControlNetUnionModel
+from safetensors.torch import load_file
 
 import control
 import files
@@ -46,7 +48,7 @@ FORMS = {
     "control_sd2": dict(share="sd2", pipelines="sd1", networks=[dict(dtype="f16", hints=(3, 5, 6, 9))]),
     "control_sdxl": dict(share="sdxl", pipelines="sdxl", networks=[
         dict(dtype="f16", hints=(3, 5, 6, 9)),
-        dict(dtype="f16", hints=(3, 4, 5, 6), transformer_layers_per_block=[0, 0, 1]),
+        dict(dtype="f16", hints=(3, 4, 5, 6), transformer_layers_per_block=[0, 0, 0]),
         dict(dtype="f16", hints=(3, 4, 5, 6), down_block_types=["DownBlock2D"] * 3, mid_block_type="UNetMidBlock2D")]),
     "control_union": dict(share="sdxl", pipelines="union", networks=[
         dict(dtype="f16", hints=(3, 5, 6, 9), num_control_type=6, num_trans_channel=4, num_trans_head=2, num_trans_layer=2, num_proj_channel=4)]),
@@ -148,6 +150,20 @@ def call_of(networks, kind):
         return runner, arguments | size | dict(image=pictures["init"], control_image=picture, strength=case["strength"])
 
     return call
+
+
+def influence(target):
+    """Writes influence.txt for the first network, which case 0 uses. Returns False if a tensor has no effect."""
+    with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
+        expect = json.load(f)
+    form, case = FORMS[expect["fixture"]], expect["cases"][0]
+    pipe = reference_tensors.load(os.path.join(os.path.dirname(target), form["share"], "model"))
+    networks = control.load_networks(target, kinds_of(form))
+    known = inputs.of_case(load_file(os.path.join(target, "reference.safetensors")), 0)
+    pictures = {name.removeprefix("picture."): t.numpy() for name, t in known.items() if name.startswith("picture.")}
+    call = call_of(networks, form["pipelines"])
+    return control.influence(target, [{name: [weight] for name, weight in networks[0].named_parameters()}],
+                             lambda: reference_tensors.run_case(pipe, dict(case), pictures, call)["latent"], known["latent"], [[]])
 
 
 def make_fixture(spec, out):
