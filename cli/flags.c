@@ -200,7 +200,7 @@ static const struct flag static_flags[] = {
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", CHOICE("HOW", vae_tiling, "auto|on|off"),
      "memory of the VAE decoder; on: least VRAM, a little slower; off: keep all buffers; same image; default "
      "auto: the fastest that fits"},
-    {NULL, RUNS | DECODE | UPSCALE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
+    {NULL, RUNS | DECODE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
      "read the model past the page cache (O_DIRECT); auto (default): if it is larger than 3/4 of the RAM"},
     {NULL, RUNS | DECODE | UPSCALE | BENCH, NULL, "--device", TEXT("NAME", device),
      "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a GPU model, as in cuda:4090 "

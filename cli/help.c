@@ -99,7 +99,7 @@ void help_program(void) {
     printf("\nCOMMAND --help lists the most used flags, --help-all all of them.\n\n  %s\n  %s\n\n",
            commands[0].example, command_find("plan")->example);
     print_wrapped("Exit codes: 0 success, 1 internal error, 2 usage, 3 input file, 4 memory budget, 5 GPU or "
-                  "memory failure, 6 output, 7 NaN, 130 cancelled.",
+                  "memory failure, 6 output not written, 7 NaN, 130 cancelled.",
                   0);
 }
 
