@@ -657,8 +657,7 @@ static enum status open_pass(const struct job *job, struct layout_choice choice,
     l->choice = choice;
     l->images_per_group = (job->latents.batch + choice.groups - 1) / choice.groups;
     l->visits.sys = job->sys;
-    job->context.upscales ? make_upscale(job, l, interstage, &ok)
-                          : make_tensors(job, l, interstage, &ok);
+    job->context.upscales ? make_upscale(job, l, interstage, &ok) : make_tensors(job, l, interstage, &ok);
     list_stages(job, l);
     return fill_stages(job, l, e) == OK ? list_visits(l, e) : e->code;
 }

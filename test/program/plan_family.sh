@@ -27,7 +27,7 @@ check "names both models" has ../err 'for models of transformer (flux), expected
 expect 0 "families --json" families --json
 tr -d ' \n' <../out >../flat
 check "components of zimage" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","optional":false,"bytes":[0-9]*}'
-check "flags of flux_fill" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}\]'
+check "flags of flux_fill" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}'
 check "repository to download" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,"files":null,"megabytes":null}'
 check "no plans in the list" lacks ../out '"plans"'
 expect 2 "families zimge" families zimge
