@@ -2,7 +2,6 @@
  * args.h. cli/request.c checks combinations of flags. */
 #include "cli/args.h"
 
-#include "cli/controls.h"
 #include "cli/fail.h"
 #include "cli/messages.h"
 #include "cli/outfile.h"

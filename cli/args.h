@@ -49,7 +49,7 @@ enum flag_kind {
     FLAG_SAMPLER,   /* name of a sampler, const char *; a schedule in the name goes to sampler_schedule */
     FLAG_SCHEDULER, /* name of a noise schedule, stored as const char * */
     FLAG_PART,      /* path of a model part, appended to struct args' parts */
-    /* Control images, see controls.h; offset: of the value in struct control_args. */
+    /* Control images, see below; offset: of the value in struct control_args. */
     FLAG_CONTROL_NET,    /* path of a control network, a part of the model */
     FLAG_CONTROL_INPUT,  /* path of an image, stored as const char * */
     FLAG_CONTROL_STRING, /* text, stored as const char * */
@@ -248,6 +248,19 @@ int value_real(const struct flag *flag, const char *text, double *out, struct sl
 const char *prompt_file(const char *typed);
 /* Error for a size that is above this machine's memory. */
 int value_above_memory(const struct flag *flag, const char *text, struct sluice_error *e);
+
+/* ---- control images (args_controls.c) ----
+ *
+ * `--control-net PATH` opens a network, and each following --control-image is a control of it. The other
+ * --control flags and --canny change the latest control, or start the first control of a network. Images in
+ * front of the first network belong to it. */
+
+/* Stores a flag of kind FLAG_CONTROL_*. Fails with USAGE. */
+int controls_store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e);
+/* Value i of such a flag as typed, counted from 0; NULL after the last. */
+const char *controls_value(const struct args *args, const struct flag *flag, int i);
+/* Refuses networks without a control; `plan` without prompt assumes one. Call when all flags are read. */
+int controls_check(const struct args *args, struct sluice_error *e);
 
 /* ---- text files that flags name ---- */
 

@@ -200,7 +200,7 @@ static const struct flag static_flags[] = {
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", CHOICE("HOW", vae_tiling, "auto|on|off"),
      "memory of the VAE decoder; on: least VRAM, a little slower; off: keep all buffers; same image; default "
      "auto: the fastest that fits"},
-    {NULL, RUNS | DECODE | UPSCALE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
+    {NULL, RUNS | DECODE, NULL, "--direct-io", CHOICE("HOW", direct_io, "auto|on|off"),
      "read the model past the page cache (O_DIRECT); auto (default): if it is larger than 3/4 of the RAM"},
     {NULL, RUNS | DECODE | UPSCALE | BENCH, NULL, "--device", TEXT("NAME", device),
      "cpu, cuda (first GPU) or cuda:N; default: cuda if present; plan: also a GPU model, as in cuda:4090 "
@@ -248,7 +248,7 @@ const struct command commands[N_COMMANDS] = {
     {"decode", DECODE, decode_command, "LATENT.safetensors", 1, 1,
      "decode a saved latent into an image or video", "sluice decode fox.safetensors -m DIR -o fox.png", NULL},
     {"upscale", UPSCALE, upscale_command, "IMAGE", 1, 1, "enlarge an image with an upscaler such as ESRGAN",
-     "sluice upscale fox.png --upscale-model RealESRGAN_x4plus.safetensors -o large.png", NULL},
+     "sluice upscale fox.png --upscale-model x4plus.safetensors -o large.png", NULL},
     {"plan", PLAN, plan_command, "[LATENT.safetensors | IMAGE]", 0, 1,
      "show memory, placement and time of a run without running it",
      "sluice plan --family qwen_image --device cuda:4090 --max-ram 16G", NULL},

@@ -19,6 +19,7 @@ static const struct {
     {GENERATE,
      " --model --prompt --negative-prompt --width --height --steps --cfg-scale --seed --batch --init-img "
      "--lora --output --max-ram --max-vram --device "},
+    {UPSCALE, " --upscale-model --output --quality --max-ram --max-vram --device --precision --report "},
     {DECODE,
      " --model --vae --taesd --output --max-ram --max-vram --device --vae-tiling --report --threads "},
     {PLAN,
@@ -96,10 +97,9 @@ void help_program(void) {
            sluice_version());
     for (int i = 0; i < N_COMMANDS; i++) printf("  %-10s  %s\n", commands[i].name, commands[i].summary);
     printf("\nCOMMAND --help lists the most used flags, --help-all all of them.\n\n  %s\n  %s\n\n",
-           commands[0].example, commands[2].example);
-    print_wrapped("Exit codes: 0 success, 1 internal error, 2 wrong usage, 3 bad or missing input file, 4 "
-                  "over the memory budget, 5 GPU or memory failure, 6 output not written, 7 NaN in weights "
-                  "or result, 130 cancelled.",
+           commands[0].example, command_find("plan")->example);
+    print_wrapped("Exit codes: 0 success, 1 internal error, 2 usage, 3 input file, 4 memory budget, 5 GPU or "
+                  "memory failure, 6 output not written, 7 NaN, 130 cancelled.",
                   0);
 }
 

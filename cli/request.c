@@ -1,6 +1,5 @@
 #include "cli/request.h"
 
-#include "cli/controls.h"
 #include "cli/fail.h"
 #include "cli/messages.h"
 #include "cli/picture.h"

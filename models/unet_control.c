@@ -57,7 +57,7 @@ void unet_hint(struct context *x, struct tensor out, const struct unet_hint_weig
     int32_t dim[3] = {image.dim[0], image.dim[1], w->in.weight.dim[0]};
     struct tensor h = tensor_make(buffer[0].data, DTYPE_F32, 3, dim);
     if (bgr) {
-        struct tensor rgb = tensor_make(buffer[1].data, DTYPE_F32, 3, image.dim);
+        struct tensor rgb = context_tensor(x, DTYPE_F32, 3, image.dim);
         int32_t last = image.dim[2] - 1;
         for (int32_t i = 0; i <= last; i++)
             op_copy(x, tensor_slice_columns(unet_rows(rgb), i, 1),

@@ -464,12 +464,12 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     for (int i = 0; i < files->n_files; i++)
         alone = alone && files->file[i].family && family_outside_pipelines(files->file[i].family);
     if (e->code == OK && !to->recipe && !alone) {
-        /* If no recipe fits the files, only VAE decoders are recognised. */
-        static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER};
+        /* If no recipe fits the files, only VAE decoders and the parts of Redux are recognised. */
+        static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER, FAMILY_VISION};
         struct missing_part missing[SLOTS_MAX];
         int n = pipeline_missing(files, NULL, missing);
         for (int i = 0; i < n; i++) json_push(to->missing, json_string(missing[i].folder));
-        for (int i = 0; i < 2 && e->code == OK; i++) {
+        for (int i = 0; i < COUNT_OF(kinds) && e->code == OK; i++) {
             const struct component_file *file = component_files_find_kind(files, kinds[i]);
             if (file) inspect_unplaced(sys, files, file, to, e);
         }

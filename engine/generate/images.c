@@ -69,6 +69,17 @@ static void emit(struct running *r, int image, int frame, struct tensor rgb, str
     if (last) report->n_images = image + 1;
 }
 
+/* Keeps a decoded frame, the packed pixels of layout.rgb and layout.alpha, for the upscaler. */
+static void keep_frame(const struct job *job, int image, int frame) {
+    const struct layout *l = &job->layout;
+    int32_t at = (int32_t)(image * job->request.frames + frame);
+    struct tensor to = tensor_slice(l->upscale.decoded, at, 1);
+    memcpy(to.data, l->rgb.data, (size_t)tensor_bytes(&to));
+    if (!l->upscale.decoded_alpha.rank) return;
+    to = tensor_slice(l->upscale.decoded_alpha, at, 1);
+    memcpy(to.data, l->alpha.data, (size_t)tensor_bytes(&to));
+}
+
 static enum status emit_frame(struct running *r, int image, int frame, struct tensor picture,
                               struct error *e) {
     struct job *job = r->pass;
@@ -89,7 +100,7 @@ static enum status emit_frame(struct running *r, int image, int frame, struct te
     packed.dim[2] = 3;
     packed.row_bytes = 3;
     if (job->upscale.to.width)
-        upscale_store(job, image, frame);
+        keep_frame(job, image, frame);
     else if (job->second_pass)
         second_pass_enlarge(r, image, packed);
     else

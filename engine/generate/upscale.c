@@ -7,20 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Index of a frame among the decoded frames of all images. */
-static int32_t frame_index(const struct job *job, int image, int frame) {
-    return (int32_t)(image * job->request.frames + frame);
-}
-
-void upscale_store(const struct job *job, int image, int frame) {
-    const struct layout *l = &job->layout;
-    struct tensor to = tensor_slice(l->upscale.decoded, frame_index(job, image, frame), 1);
-    memcpy(to.data, l->rgb.data, (size_t)tensor_bytes(&to));
-    if (!l->upscale.decoded_alpha.rank) return;
-    to = tensor_slice(l->upscale.decoded_alpha, frame_index(job, image, frame), 1);
-    memcpy(to.data, l->alpha.data, (size_t)tensor_bytes(&to));
-}
-
 /* Pixels of the image that an evaluation enlarges. */
 static struct sluice_picture picture_of(const struct job *job, int evaluation) {
     const struct layout *l = &job->layout;

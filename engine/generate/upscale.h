@@ -4,8 +4,6 @@
 
 #include "engine/generate/running.h"
 
-/* Keeps a decoded frame, the packed pixels of layout.rgb and layout.alpha, for the upscaler. */
-void upscale_store(const struct job *job, int image, int frame);
 /* Writes the image of an evaluation to the upscaler's input, as numbers from 0 to 1. */
 void upscale_begins(const struct running *r, int evaluation);
 /* Writes the enlarged image of an evaluation as bytes to layout.upscale.rgb, and its alpha, enlarged by

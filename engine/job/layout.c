@@ -346,6 +346,25 @@ static void make_pictures(const struct job *job, struct layout *l, struct arena 
             arena_tensor(arena, DTYPE_U8, 2, (int32_t[]){1, (int32_t)second_pass_resampling_bytes(job)}, ok);
 }
 
+/* Tensors of the upscaler's stage. Its input takes the memory of the decoder's frames. */
+static void make_upscale(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    struct picture_size from = job->upscale.from, to = job->upscale.to;
+    int32_t input[4] = {1, from.height, from.width, 3}, output[4] = {1, to.height, to.width, 3};
+    if (!to.width) return;
+    if (l->picture.rank) {
+        int32_t frames = job->latents.batch * job->request.frames;
+        int32_t rgb[4] = {frames, from.height, from.width, 3};
+        l->upscale.decoded = arena_tensor(arena, DTYPE_U8, 4, rgb, ok);
+        if (upscale_has_alpha(job)) l->upscale.decoded_alpha = arena_tensor(arena, DTYPE_U8, 3, rgb, ok);
+        l->upscale.input = tensor_make(l->picture.data, DTYPE_F32, 4, input);
+    } else {
+        l->upscale.input = arena_tensor(arena, DTYPE_F32, 4, input, ok);
+    }
+    l->upscale.enlarged = arena_tensor(arena, DTYPE_F32, 4, output, ok);
+    l->upscale.rgb = arena_tensor(arena, DTYPE_U8, 3, output + 1, ok);
+    if (upscale_has_alpha(job)) l->upscale.alpha = arena_tensor(arena, DTYPE_U8, 2, output + 1, ok);
+}
+
 static void make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct job_latents *size = &job->latents;
     int32_t latent[4] = {size->C, size->F, size->Y, size->X}, concat[4];
@@ -398,7 +417,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
             l->control_input[i] = arena_tensor(arena, DTYPE_F32, rank, dim, ok);
     }
     make_pictures(job, l, arena, ok);
-    upscale_make_tensors(job, l, arena, ok);
+    make_upscale(job, l, arena, ok);
 }
 
 void layout_split_alpha(const struct layout *layout) {
@@ -638,8 +657,7 @@ static enum status open_pass(const struct job *job, struct layout_choice choice,
     l->choice = choice;
     l->images_per_group = (job->latents.batch + choice.groups - 1) / choice.groups;
     l->visits.sys = job->sys;
-    job->context.upscales ? upscale_make_tensors(job, l, interstage, &ok)
-                          : make_tensors(job, l, interstage, &ok);
+    job->context.upscales ? make_upscale(job, l, interstage, &ok) : make_tensors(job, l, interstage, &ok);
     list_stages(job, l);
     return fill_stages(job, l, e) == OK ? list_visits(l, e) : e->code;
 }

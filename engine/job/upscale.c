@@ -43,28 +43,9 @@ enum status upscale_resolve_alone(struct job *job, struct error *e) {
     return set_sizes(job, (struct picture_size){picture->width, picture->height}, MODEL_UPSCALER, e);
 }
 
-static bool has_alpha(const struct job *job) {
+bool upscale_has_alpha(const struct job *job) {
     if (job->context.upscales) return job->pictures.fitting[PICTURE_INIT].part.alpha;
     return component_picture_channels(&job->model->component[job->settings.decoder_slot]) == RGBA;
-}
-
-void upscale_make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
-    struct picture_size from = job->upscale.from, to = job->upscale.to;
-    int32_t input[4] = {1, from.height, from.width, 3}, output[4] = {1, to.height, to.width, 3};
-    if (!to.width) return;
-    if (l->picture.rank) {
-        int32_t frames = job->latents.batch * job->request.frames;
-        int32_t rgb[4] = {frames, from.height, from.width, 3};
-        l->upscale.decoded = arena_tensor(arena, DTYPE_U8, 4, rgb, ok);
-        if (has_alpha(job)) l->upscale.decoded_alpha = arena_tensor(arena, DTYPE_U8, 3, rgb, ok);
-        l->upscale.input =
-            tensor_make(l->picture.data, DTYPE_F32, 4, input); /* the decoder's frames are done */
-    } else {
-        l->upscale.input = arena_tensor(arena, DTYPE_F32, 4, input, ok);
-    }
-    l->upscale.enlarged = arena_tensor(arena, DTYPE_F32, 4, output, ok);
-    l->upscale.rgb = arena_tensor(arena, DTYPE_U8, 3, output + 1, ok);
-    if (has_alpha(job)) l->upscale.alpha = arena_tensor(arena, DTYPE_U8, 2, output + 1, ok);
 }
 
 struct picture_part upscale_alpha_part(const struct job *job) {
@@ -74,7 +55,7 @@ struct picture_part upscale_alpha_part(const struct job *job) {
 
 uint64_t upscale_alpha_bytes(const struct job *job) {
     struct picture_part part = upscale_alpha_part(job);
-    if (!has_alpha(job)) return 0;
+    if (!upscale_has_alpha(job)) return 0;
     return resample_bytes(job->upscale.from, &part) + RGBA * (uint64_t)job->upscale.from.width +
            3 * (uint64_t)job->upscale.to.width;
 }

@@ -11,8 +11,8 @@ enum status upscale_resolve(struct job *job, struct error *e);
 /* Resolves a job that only enlarges request.init_image (job_context.upscales). */
 enum status upscale_resolve_alone(struct job *job, struct error *e);
 
-/* Makes the tensors of the stage in the layout, after those of the decoder. */
-void upscale_make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok);
+/* True if the enlarged images have alpha. */
+bool upscale_has_alpha(const struct job *job);
 /* Temporary bytes of enlarging an image's alpha. */
 uint64_t upscale_alpha_bytes(const struct job *job);
 /* The resampling of an image's alpha: rows of RGBA go in, rows of alpha come out. */

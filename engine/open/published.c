@@ -242,6 +242,24 @@ static enum status bind_slot(const struct binding *b, int slot, const struct com
     return e->code;
 }
 
+bool published_takes_part(const struct sluice_part *part) {
+    const struct slot *slot;
+    for (int i = 0; (slot = models_slot(i)); i++)
+        if (slot->extra && !strcmp(slot->flag, part->flag) && !strcmp(slot->family->name, part->path))
+            return true;
+    return false;
+}
+
+/* True if a model without files has the component: an extra one only with its flag, or with the flag of the
+ * file that holds both. */
+static bool is_bound(const struct slot *slot, const struct sluice_model_options *o) {
+    const char *flag = slot->shares_file_with ? slot->shares_file_with : slot->flag;
+    bool given = false;
+    for (int i = 0; slot->extra && o && i < o->n_parts; i++)
+        given |= o->parts[i].path && !strcmp(o->parts[i].flag, flag);
+    return (given || !slot_is_extra(slot)) && !part_disabled(o, slot);
+}
+
 enum status published_bind(struct sys *sys, const struct recipe *recipe, const struct sizes *sizes,
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e) {
@@ -255,7 +273,7 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
     *tokenizer_bytes = 0;
     if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
-        if (!slot_is_extra(&recipe->slot[slot]) && !part_disabled(options, &recipe->slot[slot]) &&
+        if (is_bound(&recipe->slot[slot], options) &&
             bind_slot(&b, slot, decoder, &component[slot], e) == OK &&
             recipe->slot[slot].family->kind == FAMILY_TEXT) {
             bool merges = strstr(recipe->slot[slot].text.tokenizer, "BPE") != NULL;

@@ -133,6 +133,44 @@ static void test_union_network(struct rig *rig) {
     check(guided < 1.3 * alone, "%g FLOPs with guidance, %g without", guided, alone);
 }
 
+/* Bytes of weights that the plan predicts to move in the whole run. */
+static double predicted_bytes(json_t *plan) {
+    double bytes = 0;
+    json_t *stage, *block;
+    for (size_t s = 0; (stage = stage_at(plan, s)); s++)
+        for (size_t i = 0; (block = block_at(stage, i)); i++) {
+            const json_t *loads = json_object_get(block, "loads_per_evaluation");
+            bool once = json_is_true(json_object_get(block, "resident")) ||
+                        json_is_true(json_object_get(block, "hoisted"));
+            bytes +=
+                (double)number(block, "bytes") *
+                (once ? 1 : (loads ? json_number_value(loads) : 1) * (double)number(stage, "evaluations"));
+        }
+    return bytes;
+}
+
+/* The plan counts the loads of blocks that run in a window, and of blocks with several visits in an
+ * evaluation; the planned bytes include padding, 0.07 to 0.17 %. Names of their blocks have prefixes. */
+static void test_plan_counts_loads(struct rig *rig) {
+    struct sluice_control controls[2] = {control_of(0, 0, 1), control_of(1, 1, 1)};
+    struct sluice_request r = request_with(controls, 2);
+    json_int_t least, all;
+    controls[0].start = 0.5;
+    controls[1].end = 0.75;
+    bounds(rig, r, &least, &all);
+    for (int i = 0; i < 3; i++) {
+        r.max_ram_bytes = least + (all - least) * i / 4;
+        struct result found = run_ok(rig, &r, "loads");
+        double planned = predicted_bytes(found.plan), moved = (double)rig_stages_sum(rig, "bytes_moved");
+        check(planned >= moved && planned < 1.002 * moved, "budget %d: %.0f bytes moved, planned %.0f", i,
+              moved, planned);
+        char *text = json_dumps(found.plan, JSON_COMPACT);
+        check(strstr(text, "\"control.layers.0\"") && strstr(text, "\"control_2.layers.0\""),
+              "no blocks of control networks in the plan");
+        free(text);
+    }
+}
+
 static int evicted(struct rig *rig) {
     return (int)json_array_size(json_object_get(rig_report(rig), "replanned"));
 }
@@ -212,6 +250,7 @@ int main(void) {
     test_guess_mode(&rig);
     test_several_controls(&rig);
     test_union_network(&rig);
+    test_plan_counts_loads(&rig);
     for (int guess = 0; guess < 2; guess++) test_plan_keeps_bits(&rig, guess);
     rig_close(&rig);
     return finish();

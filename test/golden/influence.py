@@ -31,6 +31,7 @@ import qwen21.influence
 import qwen_control
 import sd3.influence
 import sd3_control
+import unet.control
 import unet.influence
 import wan.influence
 import watch
@@ -49,7 +50,8 @@ FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux":
 
 # Fixtures of control networks: the networks' tensors.
 NETWORKS = {"control_zimage": zimage_control.influence, "control_qwen": qwen_control.influence,
-            "control_sd3": sd3_control.influence, "control_sd35": sd3_control.influence}
+            "control_sd3": sd3_control.influence, "control_sd35": sd3_control.influence} | {
+                name: unet.control.influence for name in unet.control.FORMS}
 
 LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding

@@ -35,7 +35,7 @@ TOKENS_MAX = 512
 CLASSES = [QwenImageControlNetModel, QwenImageControlNetModel]
 # Layers and further channels of each network; the denoiser has three layers.
 NETWORKS = [dict(layers=2, extra=0, dtype="f32"), dict(layers=3, extra=4, dtype="bf16")]
-RULES = [("controlnet_blocks", 0.6, 0.1), ("controlnet_x_embedder", 0.6, 0.1), *weights.QWEN]
+RULES = [("controlnet_blocks", 0.9, 0.1), ("controlnet_x_embedder", 0.6, 0.1), ("to_k", 0.4, 0.3), ("to_v", 1.6, 0.6), *weights.QWEN]
 
 CASES = [
     # both networks, for influence.txt; the image has another size than the output

@@ -1,6 +1,6 @@
-"""Generates control_sd3 and control_sd35: Stable Diffusion 3 and 3.5 large with control networks, for make.py.
+"""Generates control_sd3 and control_sd35: Stable Diffusion 3.5 medium and large with control networks, for make.py.
 
-The models are those of sd3_medium and sd35_large. Networks of control_sd3: 0 in InstantX's format (zeros as pooled prompt, control latent not
+The models are those of sd35_medium and sd35_large. Networks of control_sd3: 0 in InstantX's format (zeros as pooled prompt, control latent not
 shifted), 1 with the pooled prompt, the shift and blocks with two attentions, 2 inpaints (zeros as pooled prompt, shifted). Networks of
 control_sd35: 0 as diffusers writes it, 1 and 2 with Stability AI's names, for canny and depth.  Case k's reference tensors have the prefix
 "case{k}.":
@@ -34,7 +34,7 @@ import weights
 from flux.bf16 import disguise
 from sd3.bf16 import keep_conditioning
 
-FORMS = {"control_sd3": dict(base="sd3_medium"), "control_sd35": dict(base="sd35_large")}
+FORMS = {"control_sd3": dict(base="sd35_medium"), "control_sd35": dict(base="sd35_large")}
 PLAIN, CANNY, DEPTH = 0, 1, 2  # tensor control_type
 NETWORKS = {
     "control_sd3": [
@@ -45,9 +45,9 @@ NETWORKS = {
     ],
     "control_sd35": [dict(num_layers=layers, pos_embed_max_size=None, pos_embed_type=None, use_pos_embed=False, joint_attention_dim=None,
                           force_zeros_for_pooled_projection=False, dtype=dtype, control_type=control_type)
-                     for layers, dtype, control_type in ((2, "f32", None), (1, "f16", CANNY), (2, "bf16", DEPTH))],
+                     for layers, dtype, control_type in ((3, "f32", None), (1, "f16", CANNY), (1, "bf16", DEPTH))],
 }
-RULES = [("controlnet_blocks", 0.6, 0.1), ("pos_embed_input", 0.6, 0.1)]
+RULES = [("controlnet_blocks", 0.8, 0.1), ("pos_embed_input", 0.6, 0.1), ("attn.to_v", 1.2, 0.3)]
 # Names in Stability AI's files (diffusers, scripts/convert_sd3_controlnet_to_diffusers.py); q, k and v are one tensor there.
 STABILITY = {"attn.to_out.0": "attn.proj", "ff.net.0.proj": "mlp.fc1", "ff.net.2": "mlp.fc2", "norm1.linear": "adaLN_modulation.1"}
 
@@ -307,6 +307,9 @@ def influence(target):
     for network in pipe.networks:
         last = len(network.transformer_blocks) - 1
         rows = [(rf"transformer_blocks\.{last}\.(attn\.(to_add_out|add_q_proj|norm_added_q)|ff_context)\.", "the last block's text goes nowhere")]
+        layers = len(pipe.transformer.transformer_blocks)
+        used = max(int(layer / (layers / (last + 1))) for layer in range(layers - 1))
+        rows += [(rf"^(transformer_blocks|controlnet_blocks)\.{i}\.", "the transformer's last layer gets no residual") for i in range(used + 1, last + 1)]
         rows += [(r"text_embedder\.linear_1\.weight", "the pooled prompt is zeros")] if network.zero_pooled else []
         unused.append(rows + ([(r"attn\.to_k\.bias", KEY_BIAS)] if network.context_embedder is None else []))
     return control.influence(target, [weights_of_tensors(network) for network in pipe.networks],

@@ -210,7 +210,7 @@ const struct fixture fixtures[] = {
      .control_nets = {"controlnet"}},
     {PIPELINE("control_qwen"), .model_of = "qwen_image", .control_nets = {"controlnet", "controlnet_2"},
      .gpu_tolerances = few_channels, .gate = &gate_control_qwen},
-    {PIPELINE("control_sd3"), .model_of = "sd3_medium",
+    {PIPELINE("control_sd3"), .model_of = "sd35_medium",
      .control_nets = {"controlnet", "controlnet_2", "controlnet_3"}, .gpu_tolerances = large_latents,
      .gate = &gate_control_sd3},
     {PIPELINE("control_sd35"), .model_of = "sd35_large",

@@ -111,24 +111,28 @@ static double error_of(struct sys *sys, const char *reference, int number, int d
     return error;
 }
 
-/* Tolerances are about three times the error measured with AVX-512 and with AVX2; on a GPU, three times the
- * emulated GPU's, which multiplies in f16. */
+/* Measured: at most 2.5e-7 with AVX-512, 2.4e-7 with AVX2, and 4.0e-4 on the emulated GPU, which multiplies
+ * in f16. Tolerances are three to four times that. */
 static const struct {
     const char *name;
     int height[SIZES], width[SIZES], down, across;
     double most, most_gpu;
 } goldens[] = {
-    {"esrgan", {7, 1}, {5, 3}, 1, 1, 1e-6, 5e-3},
-    {"x2plus", {5, 1}, {7, 4}, 1, 1, 1e-6, 5e-3},
-    {"trunk", {6, 1}, {3, 1}, 1, 1, 1e-6, 5e-3},
-    {"wide", {83, 0}, {1030, 0}, 37, 41, 1e-6, 5e-3},
-    {"srvgg", {6, 1}, {5, 2}, 1, 1, 1e-6, 5e-3},
-    {"srvgg_x2", {5, 1}, {4, 1}, 1, 1, 1e-6, 5e-3},
-    {"srvgg_wide", {83, 0}, {1030, 0}, 37, 41, 1e-6, 5e-3},
+    {"esrgan", {7, 1}, {5, 3}, 1, 1, 1e-6, 1.2e-3},
+    {"x2plus", {5, 1}, {7, 4}, 1, 1, 1e-6, 1.2e-3},
+    {"trunk", {6, 1}, {3, 1}, 1, 1, 1e-6, 1.2e-3},
+    {"wide", {83, 0}, {1030, 0}, 37, 41, 1e-6, 1.2e-3},
+    {"srvgg", {6, 1}, {5, 2}, 1, 1, 1e-6, 1.2e-3},
+    {"srvgg_x2", {5, 1}, {4, 1}, 1, 1, 1e-6, 1.2e-3},
+    {"srvgg_wide", {83, 0}, {1030, 0}, 37, 41, 1e-6, 1.2e-3},
 };
 
+static bool on_gpu(void) {
+    return strcmp(test_device(), "cpu") != 0;
+}
+
 static void test_goldens(void) {
-    bool gpu = strcmp(test_device(), "cpu") != 0;
+    bool gpu = on_gpu();
     for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++) {
         struct rig rig;
         double worst = 0;
@@ -168,6 +172,14 @@ static void test_residency(void) {
         struct sluice_request request = request_of(&picture);
         if (open_upscaler(&rig, NULL, folder)) {
             struct result want = run_ok(&rig, &request, models[i].family);
+            struct sluice_plan plan = {.struct_size = sizeof plan};
+            if (on_gpu()) { /* the least VRAM: all blocks stream, the feature map lies in RAM */
+                check(!sluice_plan_summary(rig.session, &plan, NULL), "no plan");
+                request.max_vram_bytes = plan.vram_least_bytes;
+                run_equal(&rig, &request, &want, models[i].family);
+                rig_close(&rig);
+                continue;
+            }
             struct tally t = budgets(&rig, request, &want, thorough_or(10, 4), models[i].family);
             check(tally_of(&t, "upscale") > 0 && t.different > 1, "%s: no streamed run", models[i].family);
             edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), models[i].family);
@@ -215,8 +227,7 @@ static void test_after_decoder(void) {
         check(large.n_images == 2 && strcmp(large.image[1], plain.image[1]), "the images are not enlarged");
         struct sluice_plan plan = {.struct_size = sizeof plan};
         check(!sluice_plan_summary(rig.session, &plan, NULL) && plan.width == 2 * width, "planned size");
-        struct tally t = budgets(&rig, request, &large, 3, "after decoder");
-        check(t.n == 3, "budgets");
+        if (!on_gpu()) budgets(&rig, request, &large, 3, "after decoder");
         struct sluice_picture picture = {
             .struct_size = sizeof picture, .width = width, .height = height, .rgb = rgb};
         struct sluice_request single = request_of(&picture);

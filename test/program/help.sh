@@ -18,7 +18,7 @@ expect 0 "sluice --help-all" --help-all
 fits ../out 1000
 cp ../out ../help_all
 commands=$(sed -n 's/^usage: sluice \([a-z]*\).*/\1/p' ../help_all)
-check "all 11 commands" [ "$(echo "$commands" | wc -l)" = 11 ]
+check "all 12 commands" [ "$(echo "$commands" | wc -l)" = 12 ]
 expect 0 "help generate" help generate
 check "usage of generate" has ../out '^usage: sluice generate'
 expect 0 "completion bash" completion bash

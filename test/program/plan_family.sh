@@ -14,10 +14,20 @@ for family in $families; do
     check "prints the smallest budget" has ../out '^minimum  *RAM [0-9.]* [MG]iB'
     check "note on published sizes" has ../err "^no files: planned with the published sizes of $family"
 done
+# ---- control networks without files ----
+expect 0 "a control network" plan --family sdxl --control-net unet_control --max-ram 5G --json
+check "with the sizes of its denoiser" has ../out '"control.down_blocks.2.attentions.1.transformer_blocks.9.text"'
+expect 0 "a control network with other sizes" plan --family zimage --control-net zimage_control:layers=3 --max-ram 5G
+check "bytes" has ../out '^control  zimage_control:1; networks of 1.88 GiB, [0-9.]* GiB streamed/call$'
+expect 2 "an unknown control network" plan --family sdxl --control-net controlnet
+check "lists the known ones" has ../err 'found controlnet, expected unet_control, '
+expect 2 "a control network of another model" plan --family sdxl --control-net flux_control
+check "names both models" has ../err 'for models of transformer (flux), expected a control network for UNet (unet)'
+
 expect 0 "families --json" families --json
 tr -d ' \n' <../out >../flat
 check "components of zimage" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","optional":false,"bytes":[0-9]*}'
-check "flags of flux_fill" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}\]'
+check "flags of flux_fill" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}'
 check "repository to download" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,"files":null,"megabytes":null}'
 check "no plans in the list" lacks ../out '"plans"'
 expect 2 "families zimge" families zimge
@@ -68,6 +78,13 @@ network() {
 network zimage_control zimage 6.71
 network zimage_control:layers=3 zimage 2.02
 network zimage_control:layers=6,control_channels=16,refiner_hints=0 zimage 3.10
+# Qwen-Image Union (1,768 M parameters) and Inpainting (2,117 M), InstantX' network of Stable Diffusion 3 (1,063 M): counted
+# from diffusers' classes, without the last layer's weights for text after attention (94 M, 94 M, 33 M), with 4,096 rows of
+# the position table. 3.5 large: 2,153 M
+network qwen_image_control qwen_image 3.35
+network qwen_image_control:layers=6,masked=1 qwen_image 4.05
+network sd3_control sd3 2.07
+network sd35_control sd35_large 4.31
 
 # ---- same plan as for a generated checkpoint ----
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400

@@ -3,19 +3,23 @@ sd1, sd2 and sdxl.
 
 Each NAME/ has the networks' folders, expect.json and reference.safetensors, as ../control.py describes; the cases'
 reference tensors are those of make.py in this package.  The networks of control_sd1 are an ordinary one, one that reads
-blue, green, red, and one with global_pool_conditions; of control_sdxl the published sizes full, mid (some
-transformers without layers) and small (no transformers); of control_union one for several kinds of images.
+blue, green, red, and one with global_pool_conditions; of control_sdxl the published sizes full, mid (transformers
+without layers, as at the published network's middle level) and small (no transformers); of control_union one for several kinds of images.
 """
 
+import json
 import os
 from dataclasses import dataclass, field
 
 import diffusers
+import torch
 from diffusers import ControlNetModel, ControlNetUnionModel
+from safetensors.torch import load_file, save_file
 
 import control
 import files
 import inputs
+import loras
 import weights
 from specs import DEFAULT_SEED
 from specs import case as _case
@@ -46,7 +50,7 @@ FORMS = {
     "control_sd2": dict(share="sd2", pipelines="sd1", networks=[dict(dtype="f16", hints=(3, 5, 6, 9))]),
     "control_sdxl": dict(share="sdxl", pipelines="sdxl", networks=[
         dict(dtype="f16", hints=(3, 5, 6, 9)),
-        dict(dtype="f16", hints=(3, 4, 5, 6), transformer_layers_per_block=[0, 0, 1]),
+        dict(dtype="f16", hints=(3, 4, 5, 6), transformer_layers_per_block=[0, 0, 0]),
         dict(dtype="f16", hints=(3, 4, 5, 6), down_block_types=["DownBlock2D"] * 3, mid_block_type="UNetMidBlock2D")]),
     "control_union": dict(share="sdxl", pipelines="union", networks=[
         dict(dtype="f16", hints=(3, 5, 6, 9), num_control_type=6, num_trans_channel=4, num_trans_head=2, num_trans_layer=2, num_proj_channel=4)]),
@@ -69,6 +73,8 @@ CASES = {
     ],
     "control_sd2": [
         _case((7, 9), 4, 42, cfg=3.0, negative="ugly", controls=[_use(strength=0.8)]),
+        # an adapter of the UNet does not change the network
+        _case((5, 6), 3, 7, prompt="house", adapter=0.8, controls=[_use(strength=0.7)]),
     ],
     "control_sdxl": [
         _case((9, 6), 4, 42, cfg=4.0, negative="ugly", controls=[_use(0, 0.8)]),
@@ -150,17 +156,52 @@ def call_of(networks, kind):
     return call
 
 
+def write_adapter(target, unet, seed):
+    """Writes an adapter (LoRA) of the UNet's attention in adapter.safetensors, in peft's names."""
+    generator, tensors = torch.Generator().manual_seed(seed % 2**31), {}
+    for name, module in unet.named_modules():
+        if name.endswith(("attn1.to_q", "attn1.to_out.0", "attn2.to_v")):
+            rows, columns = module.weight.shape
+            tensors[f"unet.{name}.lora_A.weight"] = torch.randn(2, columns, generator=generator) / columns**0.5
+            tensors[f"unet.{name}.lora_B.weight"] = 0.5 * torch.randn(rows, 2, generator=generator)
+    save_file(tensors, os.path.join(target, "adapter.safetensors"), metadata={"format": "pt"})
+
+
+def run(pipe, networks, case, pictures, form, target):
+    """Runs a case, with its adapters merged into the UNet."""
+    path = os.path.join(target, "adapter.safetensors")
+    adapter = {name.removeprefix("unet."): t for name, t in load_file(path).items()} if case["adapters"] else {}
+    with loras.merged(pipe.unet, adapter, case["adapters"]):
+        return reference_tensors.run_case(pipe, case, pictures, call_of(networks, form["pipelines"]))
+
+
+def influence(target):
+    """Writes influence.txt for the first network, which case 0 uses. Returns False if a tensor has no effect."""
+    with open(os.path.join(target, "expect.json"), encoding="utf-8") as f:
+        expect = json.load(f)
+    form, case = FORMS[expect["fixture"]], expect["cases"][0]
+    pipe = reference_tensors.load(os.path.join(os.path.dirname(target), form["share"], "model"))
+    networks = control.load_networks(target, kinds_of(form))
+    known = inputs.of_case(load_file(os.path.join(target, "reference.safetensors")), 0)
+    pictures = {name.removeprefix("picture."): t.numpy() for name, t in known.items() if name.startswith("picture.")}
+    return control.influence(target, [{name: [weight] for name, weight in networks[0].named_parameters()}],
+                             lambda: run(pipe, networks, dict(case, adapters=[]), pictures, form, target)["latent"], known["latent"], [[]])
+
+
 def make_fixture(spec, out):
     target = files.fixture_begin(out, spec.name)
     pipe = reference_tensors.load(os.path.join(out, spec.form["share"], "model"))
     for i, about in enumerate(spec.form["networks"]):
         control.write_network(target, i, network(pipe.unet, about), RULES, f"{spec.seed} {spec.name}", about["dtype"])
     networks = control.load_networks(target, kinds_of(spec.form))
+    if any("adapter" in wanted for wanted in spec.cases):
+        write_adapter(target, pipe.unet, spec.seed)
     tensors, cases = {}, []
     for k, wanted in enumerate(spec.cases):
-        case = make.image_case(spec, k, wanted) | dict(guess_mode=wanted.get("guess_mode", False))
+        adapters = [dict(file="adapter.safetensors", strength=wanted["adapter"])] if "adapter" in wanted else []
+        case = make.image_case(spec, k, wanted) | dict(guess_mode=wanted.get("guess_mode", False), adapters=adapters)
         cases.append(case)
         make.encode_case(pipe, case, tensors, hidden=False)
         pictures = inputs.pictures_of(spec, case) | control.pictures_of(spec, case, wanted["controls"])
-        tensors |= inputs.named(case, reference_tensors.run_case(pipe, case, pictures, call_of(networks, spec.form["pipelines"])))
+        tensors |= inputs.named(case, run(pipe, networks, case, pictures, spec.form, target))
     files.fixture_end(out, spec, tensors, dict(family="unet_control", model_of=spec.form["share"], cases=cases))

@@ -9,8 +9,8 @@ import torch
 import control
 from flux.bf16 import disguise
 
-from . import bf16, reference_tensors
-from .control import FORMS, call_of, kinds_of
+from . import bf16
+from .control import FORMS, kinds_of, run
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def everything(folder, dtype, known, expect):
     for case in expect["cases"]:
         prefix = f"case{case['index']}"
         pictures = {k.removeprefix(f"{prefix}.picture."): v.numpy() for k, v in known.items() if k.startswith(f"{prefix}.picture.")}
-        out[f"{prefix}.latent"] = reference_tensors.run_case(pipe, dict(case), pictures, call_of(networks, form["pipelines"]))["latent"]
+        out[f"{prefix}.latent"] = run(pipe, networks, dict(case, adapters=case.get("adapters", [])), pictures, form, target)["latent"]
     return out
 
 

@@ -1,4 +1,5 @@
-#include "cli/controls.h"
+/* Control images on the command line: see args.h. */
+#include "cli/args.h"
 
 #include "cli/fail.h"
 
