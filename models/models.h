@@ -194,8 +194,9 @@ struct condition {
     bool concat_columns;
     bool zero_padded; /* zero-pad the (concatenated) features to the denoiser's width */
     int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
-    /* The rows of request.redux_images, embedded by a vision component (slot.reads) and added up: only in the
-     * positive prompt, and absent without such images. request.redux_strength scales the whole prompt. */
+    /* The condition's rows are the embeddings of request.redux_images, summed over the images. They follow
+     * the text's rows in the positive prompt; without images there are none. request.redux_strength scales
+     * all rows of the prompt. */
     bool of_redux;
     /* Key in model_index.json of a list that must equal the layers of `hidden`; NULL: none. */
     const char *layers_key;
@@ -441,5 +442,12 @@ int condition_parts(const struct condition *condition);
 /* The recipe's condition of this kind (prompt_embeds or pooled_projections) that reads the slot's text
  * encoder; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
+
+/* Index of the component's block of this kind and number; -1: none. */
+static inline int component_find_block(const struct component *c, const struct block_kind *kind, int number) {
+    for (int i = 0; i < c->n_blocks; i++)
+        if (c->blocks[i].kind == kind && c->blocks[i].number == number) return i;
+    return -1;
+}
 
 #endif
