@@ -1,6 +1,6 @@
 #!/bin/sh
 # Control images on the command line: which network and settings an image gets, plans, metadata, warnings, errors.
-# test_control_images.c tests what the library makes of them.
+# test_control_images.c tests the results.
 #
 # usage: control_images.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (Stable Diffusion 1, for which test/golden/control_sd1 has networks)
 . "$(dirname "$0")/harness.sh"
