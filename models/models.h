@@ -108,8 +108,8 @@ struct slot {
     /* The model may lack this component. Without a vision encoder, requests that need it fail. The output of
      * an absent text encoder is zeros (model_condition_columns); one text encoder must be present. */
     bool optional;
-    /* The component is no part of a model: only its flag loads it, never content or a folder of -m. Always
-     * true for tiny decoders. */
+    /* The component is no part of a model: only its flag loads it, never content or a folder of -m. Tiny
+     * decoders are loaded the same way without this mark (slot_is_extra). */
     bool extra;
     const char *display_name; /* readable name, such as "CLIP-L text encoder"; NULL: family.display_name */
     const char *folder;       /* subfolder of the component in a Hugging Face folder */
