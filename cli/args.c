@@ -372,6 +372,7 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
     void *to = (char *)args + flag->offset;
     struct strings *strings = to;
     struct loras *loras = to;
+    int most;
     char names[256];
     switch (flag->kind) {
     case FLAG_SWITCH:
@@ -382,7 +383,8 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return store_string(flag, text, to, e);
     case FLAG_STRINGS:
     case FLAG_INPUTS:
-        if (strings->n == STRINGS_MAX) return too_often(flag, text, STRINGS_MAX, e);
+        most = flag->most > 0 ? (int)flag->most : STRINGS_MAX;
+        if (strings->n == most) return too_often(flag, text, most, e);
         return store_string(flag, text, &strings->at[strings->n++], e);
     case FLAG_LORAS:
         if (loras->n == SLUICE_LORAS_MAX) return too_often(flag, text, SLUICE_LORAS_MAX, e);

@@ -260,6 +260,9 @@ int controls_store(struct args *args, const struct flag *flag, const char *text,
 /* Value i of such a flag as typed, counted from 0; NULL after the last. */
 const char *controls_value(const struct args *args, const struct flag *flag, int i);
 /* Refuses networks without a control; `plan` without prompt assumes one. Call when all flags are read. */
+/* True if no control belongs to this network, and `plan` does not assume one. With -i and --mask an
+ * inpainting network can run without. */
+bool controls_lack(const struct args *args, int network);
 int controls_check(const struct args *args, struct sluice_error *e);
 
 /* ---- text files that flags name ---- */

@@ -36,6 +36,8 @@ static struct control_args *current(struct controls *controls, bool is_image) {
     return last;
 }
 
+enum { MODE_DIGITS_MAX = 9 }; /* digits of --control-mode: the number fits int */
+
 int controls_store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     if (flag->kind == FLAG_CONTROL_NET) return store_network(args, flag, text, e);
     bool is_image = flag->offset == offsetof(struct control_args, image);
@@ -54,7 +56,10 @@ int controls_store(struct args *args, const struct flag *flag, const char *text,
         *(bool *)to = true;
         return SLUICE_OK;
     }
+    bool digits = strspn(text, "0123456789") == strlen(text);
     if (!*text) return fail_value(e, flag->name, text, flag->value);
+    if (flag->kind == FLAG_CONTROL_STRING && digits && strlen(text) > MODE_DIGITS_MAX)
+        return fail_value(e, flag->name, text, "the number or name of a kind of control image");
     *(const char **)to = text;
     return SLUICE_OK;
 }
@@ -67,18 +72,34 @@ const char *controls_value(const struct args *args, const struct flag *flag, int
     return NULL;
 }
 
+bool controls_lack(const struct args *args, int network) {
+    const struct controls *controls = &args->controls;
+    bool assumed = args->command->bit == PLAN && !args->prompt.text && !controls->n;
+    for (int i = 0; i < controls->n; i++)
+        if (controls->at[i].network == network) return false;
+    return !assumed && network < controls->n_networks;
+}
+
 int controls_check(const struct args *args, struct sluice_error *e) {
     const struct controls *controls = &args->controls;
-    bool assumes = args->command->bit == PLAN && !args->prompt.text && !controls->n;
-    for (int i = 0; i < controls->n_networks && !assumes; i++) {
-        int k = 0;
-        while (k < controls->n && controls->at[k].network != i) k++;
-        if (k < controls->n) continue;
+    int n = controls->n;
+    for (int i = 0; i < controls->n_networks; i++) {
+        if (!controls_lack(args, i)) continue;
+        if (args->init_image && args->mask && n++ < SLUICE_CONTROLS_MAX) continue;
         const char *path = controls_value(args, flag_find("--control-net"), i);
         return fail(e, SLUICE_USAGE,
                     "a control network has no control image" WHERE "--control-net %s" EXPECTED
-                    "--control-image FILE behind it",
+                    "--control-image FILE behind it (for inpainting networks --control-inpaint FILE "
+                    "--control-mask FILE, or -i FILE --mask FILE)",
                     path ? path : "");
+    }
+    for (int i = 0; i < controls->n; i++) {
+        long row = 0;
+        if (controls->at[i].network >= 0 || controls->at[i].image) continue;
+        while (!controls->at[i].typed[row]) row++;
+        return fail(e, SLUICE_USAGE,
+                    "there is no control image" WHERE "%s%s%s" EXPECTED "--control-image FILE too",
+                    flags[row].name, *controls->at[i].typed[row] ? " " : "", controls->at[i].typed[row]);
     }
     if (args->guess_mode && !controls->n && !controls->n_networks)
         return fail(e, SLUICE_USAGE,

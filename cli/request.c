@@ -210,6 +210,11 @@ static int open_controls(const struct args *args, struct request_files *files, s
                                                      .mode_name = number ? NULL : from->mode,
                                                      .canny = from->canny};
     }
+    files->n_controls = args->controls.n;
+    for (int i = 0; i < args->controls.n_networks; i++) /* networks that inpaint -i with --mask */
+        if (controls_lack(args, i))
+            files->controls[files->n_controls++] = (struct sluice_control){
+                .struct_size = sizeof *files->controls, .network = i, .strength = 1, .end = 1, .mode = -1};
     return status;
 }
 
@@ -275,7 +280,7 @@ static void fill_images(struct sluice_request *request, const struct args *args,
     request->control = files->control_list;
     request->n_control = files->n_control;
     request->controls = files->controls;
-    request->n_controls = args->controls.n;
+    request->n_controls = files->n_controls;
     request->guess_mode = args->guess_mode;
     if (files->n_redux) request->redux_images = files->redux_list;
     request->n_redux_images = files->n_redux;

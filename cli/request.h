@@ -26,6 +26,7 @@ struct request_files {
     int n_redux;
     /* Controls with their image, mask and image to inpaint. */
     struct sluice_control controls[SLUICE_CONTROLS_MAX];
+    int n_controls;
     struct sluice_picture control_pictures[SLUICE_CONTROLS_MAX][3];
     unsigned control_picture_notes[SLUICE_CONTROLS_MAX][3];
     int n_control; /* frames of the control video (--control), which VACE reads */

@@ -255,6 +255,7 @@ const struct recipe recipe_flux_fill = {
 const struct recipe recipe_flux_canny = {
     FLUX_CONTROL_IMAGE,
     .name = "flux_canny",
+    .selection.name_aliases = {"canny"},
     .defaults.steps = 50,
     .defaults.guidance = 30,
     .published = {.title = "Flux.1 Canny",

@@ -292,7 +292,7 @@ struct recipe_selection {
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
      * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
-    const char *name_aliases[3]; /* alternatives of name_word, NULL-terminated */
+    const char *name_aliases[3]; /* alternatives of name_word (NULL: of its absence); ends with NULL */
     const char *name_excludes;   /* word that deselects a name despite name_word; NULL: none */
     /* Boolean key of model_index.json (false if absent) that must equal index_value. If model_index.json
      * names the pipeline, this key decides instead of name_word. NULL: no key. */

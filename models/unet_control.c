@@ -283,11 +283,18 @@ enum status unet_control_check(const struct component *c, const struct component
     const struct unet_settings *of = (const struct unet_settings *)denoiser->settings;
     bool fits = s->levels == of->levels && s->resnets == of->resnets && of->mid_resnets &&
                 c->latent_channels == denoiser->latent_channels &&
-                (!c->text_columns || c->text_columns == denoiser->text_columns) &&
-                (!c->pooled_columns || (c->pooled_columns == denoiser->pooled_columns &&
-                                        c->dims[TIME_IDS] == denoiser->dims[TIME_IDS]));
+                (!c->text_columns || c->text_columns == denoiser->text_columns);
+    bool added = !c->pooled_columns || (c->pooled_columns == denoiser->pooled_columns &&
+                                        c->dims[TIME_IDS] == denoiser->dims[TIME_IDS]);
     for (int i = 0; i < s->levels && fits; i++) fits = c->dims[CHANNELS + i] == denoiser->dims[CHANNELS + i];
-    if (fits) return OK;
+    if (fits && added) return OK;
+    if (fits)
+        return error_set(e, SHAPE,
+                         "the control network does not fit the model" WHERE "%s" FOUND
+                         "%d add_time_ids and a pooled prompt of %d columns" EXPECTED
+                         "as in the model: %d add_time_ids and %d columns",
+                         c->index.n_sources ? c->index.sources[0].path : c->family->name, c->dims[TIME_IDS],
+                         c->pooled_columns, denoiser->dims[TIME_IDS], denoiser->pooled_columns);
     return error_set(e, SHAPE,
                      "the control network does not fit the model" WHERE "%s" FOUND
                      "a network of %d levels, %d channels, prompt embeddings of %d columns" EXPECTED

@@ -61,8 +61,9 @@ static json_t *takes_json(const struct sluice_model *m) {
     if (r->images.init == INIT_IMG2IMG || control) add_input(list, "--mask", "mask", hole);
     if (r->images.references_max > 1)
         snprintf(references, sizeof references, "up to %d reference images", r->images.references_max);
-    if (r->images.concat == CONCAT_CONTROL_IMAGE) add_input(list, "--control-image", "control image", true);
-    if (has_control_networks(denoiser->family))
+    if (r->images.concat == CONCAT_CONTROL_IMAGE)
+        add_input(list, "--control-image", "control image", true);
+    else if (has_control_networks(denoiser->family))
         add_input(list, "--control-net", "control network (ControlNet)", false);
     if (r->images.references_max) add_input(list, "--ref-image", references, r->images.references_min > 0);
     if (recipe_redux_slot(r) < SLOTS_MAX)

@@ -156,7 +156,10 @@ static enum status check_pictures(const struct job *job, int i, const char *path
                          path);
     if (!image && !has_picture(job, i, CONTROL_INPAINT))
         return error_set(
-            e, USAGE, "control %d has no control image" WHERE "%s" EXPECTED "--control-image FILE", i, path);
+            e, USAGE, "control %d has no control image" WHERE "%s" EXPECTED "--control-image FILE%s", i, path,
+            controls_pictures(job, control->component) == CONTROL_READS_INPAINT
+                ? ", or for inpainting --control-inpaint FILE and --control-mask FILE"
+                : "");
     for (int part = 0; part < CONTROL_PARTS; part++) {
         const struct sluice_picture *picture =
             &job->pictures.input[control_picture(i, (enum control_part)part)];

@@ -125,21 +125,6 @@ static void limit_evaluations(struct lane *lane, int first, int end, int n) {
     lane->evaluations.n = first == 0 && end == n ? 0 : first < end ? end - first : -1;
 }
 
-/* Writes the range of calls of a span in which control i runs, counted from the span's first call: those of
- * steps i of n with i/n >= start and (i+1)/n <= end, as diffusers' controlnet_keep. */
-static void find_window(const struct job *job, int i, const struct job_span *span, int *first, int *end) {
-    const struct job_control *control = &job->controls[i];
-    const struct denoiser_call *calls = job->schedule.calls + span->first_call;
-    double steps = job->schedule.grid.n;
-    *first = *end = 0;
-    for (int k = 0; k < span->n_calls; k++) {
-        int step = calls[k].step;
-        if (step / steps < control->start || (step + 1) / steps > control->end) continue;
-        if (!*end) *first = k;
-        *end = k + 1;
-    }
-}
-
 /* True if controls i and k are inputs of one computation: a network that reads all its images at once. */
 static bool control_joins(const struct job *job, int i, int k) {
     const struct job_control *a = &job->controls[i], *b = &job->controls[k];
@@ -152,6 +137,29 @@ static int first_joined(const struct job *job, int i) {
     int first = 0;
     while (first < i && !control_joins(job, i, first)) first++;
     return first;
+}
+
+/* True if control i adds nothing: strength 0. A network that reads several images adds residuals even if all
+ * strengths are 0, because they are factors of its input. */
+static bool is_off(const struct job *job, int i) {
+    for (int k = 0; k < job->n_controls; k++)
+        if (k != i && control_joins(job, i, k)) return false;
+    return job->controls[i].strength == 0;
+}
+
+/* Writes the range of calls of a span in which control i runs, counted from the span's first call: those of
+ * steps i of n with i/n >= start and (i+1)/n <= end, as diffusers' controlnet_keep. Strength 0: none. */
+static void find_window(const struct job *job, int i, const struct job_span *span, int *first, int *end) {
+    const struct job_control *control = &job->controls[i];
+    const struct denoiser_call *calls = job->schedule.calls + span->first_call;
+    double steps = job->schedule.grid.n;
+    *first = *end = 0;
+    for (int k = 0; k < span->n_calls && !is_off(job, i); k++) {
+        int step = calls[k].step;
+        if (step / steps < control->start || (step + 1) / steps > control->end) continue;
+        if (!*end) *first = k;
+        *end = k + 1;
+    }
 }
 
 /* Connects the lanes of the control network that computes control `first`. */

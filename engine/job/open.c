@@ -136,7 +136,7 @@ enum status job_open(struct job *job, const struct job_context *context, const s
         job->settings.decode_only = true;
         r->no_decode = false;
         r->n_control = 0;
-        r->n_controls = 0;
+        r->n_controls = r->n_redux_images = 0;
         r->batch = latent_dim[0];
         r->frames = (latent_dim[2] - 1) * component_frame_factor(decoder) + 1;
         r->height = latent_dim[3] * decoder->pixel_factor;

@@ -10,6 +10,7 @@
 #include "engine/machine/rates_file.h"
 #include "loaders/json.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -384,6 +385,35 @@ static const char *value_text(const json_t *value, char out[48]) {
     return out;
 }
 
+/* Fails with BUDGET if the plan file's controls have other networks or ranges of steps, or strengths of 0.
+ * Other strengths and images may differ. */
+static enum status check_same_controls(const struct job *job, const json_t *theirs, struct error *e) {
+    int n = (int)json_array_size(theirs);
+    if (n != job->n_controls)
+        return error_set(e, BUDGET,
+                         OTHER "the number of control images differs" WHERE "%s" FOUND
+                               "%d in the plan" EXPECTED "%d as requested, or a new plan",
+                         plan_name(job), n, job->n_controls);
+    for (int i = 0; i < n; i++) {
+        const struct job_control *own = &job->controls[i];
+        const json_t *control = json_array_get(theirs, (size_t)i);
+        const double a[] = {json_number_value(json_object_get(control, "network")),
+                            json_number_value(json_object_get(control, "start")),
+                            json_number_value(json_object_get(control, "end"))};
+        const double b[] = {own->component < 0 ? -1 : own->component - MODEL_CONTROL, own->start, own->end};
+        double strength = json_number_value(json_object_get(control, "strength"));
+        bool same = (strength == 0) == (own->strength == 0);
+        for (int k = 0; k < 3; k++) same &= fabs(a[k] - b[k]) < 1e-9;
+        if (same) continue;
+        return error_set(e, BUDGET,
+                         OTHER "control image %d differs" WHERE "%s" FOUND
+                               "network %g, range %g to %g, strength %g in the plan" EXPECTED
+                               "%g, %g to %g, %g as requested, or a new plan",
+                         i, plan_name(job), a[0], a[1], a[2], strength, b[0], b[1], b[2], own->strength);
+    }
+    return OK;
+}
+
 /* Fails with BUDGET if the plan file's request differs from the job's in a field that changes visits or
  * tensor sizes. A field that the plan file lacks is not compared. Prompts and seeds may differ. */
 static enum status check_same_request(const struct job *job, const json_t *theirs, struct error *e) {
@@ -410,7 +440,9 @@ static enum status check_same_request(const struct job *job, const json_t *their
                   plan_name(job), keys[i], value_text(a, found), keys[i], value_text(b, expected));
     }
     json_decref(ours);
-    if (e->code != OK || !json_is_object(theirs)) return e->code;
+    if (e->code != OK || !json_is_object(theirs) ||
+        check_same_controls(job, json_object_get(theirs, "controls"), e) != OK)
+        return e->code;
     json_int_t frames = json_integer_value(json_object_get(theirs, "frames"));
     if ((frames ? frames : 1) != job->request.frames)
         error_set(e, BUDGET,

@@ -82,7 +82,8 @@ static enum status check_choice(const char *flag, const char *how, struct error 
 
 /* Checks the text of the prompts and the output size (multiples of the model's step). The number of frames
  * must be 1 more than a multiple of the VAE's temporal factor. */
-static enum status check_size(const struct job *job, struct error *e) {
+/* of_control: the size follows from a control image. */
+static enum status check_size(const struct job *job, bool of_control, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
     int step = m->size_step, most = m->recipe->frames_max;
@@ -90,9 +91,13 @@ static enum status check_size(const struct job *job, struct error *e) {
     char multiple[64];
     snprintf(multiple, sizeof multiple, "a multiple of %d from %d to %d", step, step, SLUICE_SIDE_MAX);
     if (!job->settings.decode_only && (r->width < step || r->width > SLUICE_SIDE_MAX || r->width % step))
-        return bad_value(e, "the width (-W)", r->width, multiple);
+        return bad_value(
+            e, of_control ? "the width, which follows from the control image (-W)" : "the width (-W)",
+            r->width, multiple);
     if (!job->settings.decode_only && (r->height < step || r->height > SLUICE_SIDE_MAX || r->height % step))
-        return bad_value(e, "the height (-H)", r->height, multiple);
+        return bad_value(
+            e, of_control ? "the height, which follows from the control image (-H)" : "the height (-H)",
+            r->height, multiple);
     /* The prompts are checked before the chat template is added, so that positions in messages refer to the
      * caller's text. */
     if (r->prompt &&
@@ -388,6 +393,9 @@ static enum status check_redux(const struct job *job, struct error *e) {
         (r->n_redux_images && !r->redux_images))
         return bad_value(e, "the number of images (--redux-image)", r->n_redux_images,
                          "at most 4, and redux_images");
+    for (int i = 0; i < r->n_redux_images; i++)
+        if (!r->redux_images[i])
+            return error_set(e, USAGE, "redux_images[%d] is NULL" EXPECTED "an image (--redux-image)", i);
     if (!r->n_redux_images && r->redux_strength == 1) return OK;
     if (slot == SLOTS_MAX)
         return not_for_model(m, r->n_redux_images ? "--redux-image" : "--redux-strength", "a model of Flux.1",
@@ -632,8 +640,10 @@ enum status request_resolve(struct job *job, struct error *e) {
     if (shift != 0 &&
         check_range("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
         return e->code;
+    bool of_control =
+        (!r->width || !r->height) && !r->init_image && r->n_control <= 0 && control_image_size(job).width > 0;
     fill_defaults(job);
-    if (check_size(job, e) != OK || (!decodes && check_text_options(job, e) != OK) ||
+    if (check_size(job, of_control, e) != OK || (!decodes && check_text_options(job, e) != OK) ||
         check_numbers(r, job->model, e) != OK)
         return e->code;
     settings->sampling = job->model->sampling;

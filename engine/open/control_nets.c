@@ -9,9 +9,14 @@ static const struct slot *slot_of(const struct component_file *file) {
     return &recipe->slot[slot];
 }
 
-static enum status check_denoiser(const struct component *c, const struct component *denoiser,
-                                  struct error *e) {
+static enum status check_model(const struct component *c, const struct sluice_model *m, struct error *e) {
+    const struct component *denoiser = model_component(m, FAMILY_DENOISER);
     const struct family *wanted = c->family->control.denoiser;
+    if (m->recipe->images.concat == CONCAT_CONTROL_IMAGE)
+        return error_set(e, UNSUPPORTED,
+                         "this model reads a control image itself and takes no control network" WHERE
+                         "--control-net %s" FOUND "a model of %s" EXPECTED "--control-image FILE alone",
+                         c->index.n_sources ? c->index.sources[0].path : c->family->name, m->recipe->name);
     if (denoiser->family != wanted)
         return error_set(e, UNSUPPORTED,
                          "the control network is for another model" WHERE "%s" FOUND
@@ -32,7 +37,7 @@ enum status control_nets_open(struct sluice_model *m, struct component_files *fi
         c->index = component_files_take(files, file);
         if (configuration_bind(c, component_files_path(files, file), slot_of(file),
                                &m->config_origin[MODEL_CONTROL + n++], e) == OK)
-            check_denoiser(c, model_component(m, FAMILY_DENOISER), e);
+            check_model(c, m, e);
         if (e->code != OK && !*e->where) error_where(e, "%s", component_files_path(files, file));
     }
     return e->code;
@@ -48,8 +53,7 @@ enum status control_nets_open_published(struct sluice_model *m, const struct slu
                              CONTROLS_MAX);
         struct component *c = &m->component[MODEL_CONTROL + n++];
         const struct slot *denoiser = &m->recipe->slot[recipe_slot(m->recipe, FAMILY_DENOISER)];
-        if (published_bind_network(m->sys, o->parts[i].path, denoiser, c, e) == OK)
-            check_denoiser(c, model_component(m, FAMILY_DENOISER), e);
+        if (published_bind_network(m->sys, o->parts[i].path, denoiser, c, e) == OK) check_model(c, m, e);
     }
     return e->code;
 }

@@ -97,7 +97,7 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     const struct recipe_selection *selection = &m->recipe->selection;
     bool by_shift = m->has_schedule && selection->shift_below > 0;
     bool by_index = m->pipeline_named && (selection->index_key || selection->edit || by_shift);
-    if ((!by_index && pipeline_note_by_name(m->recipe, lines[n], MODEL_NOTE_BYTES)) ||
+    if ((!by_index && pipeline_note_by_name(m->recipe, m->name, lines[n], MODEL_NOTE_BYTES)) ||
         (!m->pipeline_named && pipeline_note_ambiguous(m->recipe, lines[n], MODEL_NOTE_BYTES)))
         n++;
     if (m->other_model_word)

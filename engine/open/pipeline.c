@@ -4,6 +4,7 @@
 
 #include "engine/open/adapter_file.h"
 #include "engine/open/configuration.h"
+#include "engine/open/paths.h"
 #include "loaders/loaders.h"
 
 #include <stdio.h>
@@ -326,7 +327,7 @@ enum status pipeline_resolve(struct sys *sys, const struct component_files *file
     return pipeline_choose(files, pipeline_names(files, name) ? name : "", &c, recipe, e);
 }
 
-bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes) {
+bool pipeline_note_by_name(const struct recipe *recipe, const char *model, char *line, size_t bytes) {
     /* another recipe with the same denoiser and pipeline, chosen if the model's name has its name_word */
     const struct recipe *other = NULL;
     for (const struct recipe *const *r = recipes; *r && !other; r++)
@@ -336,6 +337,8 @@ bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes
             has_pipeline(recipe, (*r)->selection.pipelines[0]))
             other = *r;
     const struct recipe_selection *own = &recipe->selection;
+    for (const char *const *alias = own->name_aliases; *alias && !own->name_word; alias++)
+        if (path_has_word(model, *alias)) return false;
     if (own->name_word) {
         int n = snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"",
                          recipe->name, own->name_word);

@@ -74,8 +74,9 @@ enum status pipeline_resolve(struct sys *sys, const struct component_files *file
                              const char *edit, const struct recipe **recipe, struct error *e);
 
 /* Writes one log line if the recipe was chosen because the model's name contains a
- * recipe_selection.name_word, or lacks the word. */
-bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes);
+ * recipe_selection.name_word, or lacks the word. model: the model's name; a recipe without name_word has no
+ * line if an alias is in that name. */
+bool pipeline_note_by_name(const struct recipe *recipe, const char *model, char *line, size_t bytes);
 /* Writes one log line if several recipes have weights of the same shapes and no name distinguishes the
  * recipes. */
 bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t bytes);
