@@ -78,6 +78,24 @@ static void test_invalid_controls_are_refused(struct rig *rig) {
     r = request_of(1);
     controls[0].image = NULL;
     refuse(rig, &r, "control 0 has no control image");
+    r = request_of(1);
+    controls[0].image = NULL;
+    controls[0].network = INPAINT;
+    refuse(rig, &r, "--control-image FILE, or for inpainting --control-inpaint FILE");
+}
+
+static void test_invalid_redux_images_are_refused(struct rig *rig) {
+    const struct sluice_picture *images[16] = {NULL};
+    for (int i = 0; i < 5; i++) images[i] = &fox;
+    struct sluice_request r = request_of(0);
+    r.redux_images = images;
+    r.n_redux_images = 5;
+    refuse(rig, &r, "(--redux-image): found 5, expected at most 4");
+    r.n_redux_images = 16;
+    refuse(rig, &r, "(--redux-image): found 16, expected at most 4");
+    images[1] = NULL;
+    r.n_redux_images = 2;
+    refuse(rig, &r, "redux_images[1] is NULL");
 }
 
 static void test_invalid_pictures_are_refused(struct rig *rig) {
@@ -104,6 +122,12 @@ static void test_invalid_pictures_are_refused(struct rig *rig) {
     controls[0].inpaint = &den;
     controls[0].canny = true;
     refuse(rig, &r, "--canny needs a control image");
+    const struct sluice_picture thin = {
+        .struct_size = sizeof thin, .width = 500, .height = 1, .rgb = fox.rgb};
+    r = request_of(1);
+    r.width = r.height = 0;
+    controls[0].image = &thin;
+    refuse(rig, &r, "invalid value for the width, which follows from the control image (-W)");
     r = request_of(1);
     controls[0].image = &wide;
     run_refused(rig, &r, "LIMIT", 3, "--control-image has an unsupported size");
@@ -128,6 +152,30 @@ static void test_plans_list_controls(struct rig *rig) {
     check(json_is_true(json_object_get(request, "controls_assumed")) &&
               json_array_size(json_object_get(request, "controls")) == 4,
           "assumed control images");
+}
+
+/* Number of planned blocks of control networks. */
+static int control_blocks(struct rig *rig, const struct sluice_request *r) {
+    const json_t *stages = json_object_get(query(rig, r, NULL), "stages");
+    int n = 0;
+    for (size_t s = 0; s < json_array_size(stages); s++) {
+        const json_t *blocks = json_object_get(json_array_get(stages, s), "blocks");
+        for (size_t i = 0; i < json_array_size(blocks); i++)
+            n +=
+                !strncmp(json_string_value(json_object_get(json_array_get(blocks, i), "name")), "control", 7);
+    }
+    return n;
+}
+
+/* With strength 0 the network is neither planned nor read, and the result is that without it. */
+static void test_strength_0_leaves_out_the_network(struct rig *rig) {
+    struct sluice_request r = request_of(0);
+    struct result want = run_ok(rig, &r, "no control");
+    r = request_of(1);
+    check(control_blocks(rig, &r) > 0, "no blocks of the network in the plan");
+    controls[0].strength = 0;
+    check(!control_blocks(rig, &r), "the plan has blocks of a network of strength 0");
+    run_equal(rig, &r, &want, "strength 0");
 }
 
 /* Callback of a picture; user: its pixels. */
@@ -273,8 +321,10 @@ int main(void) {
     temporary_make();
     if (open_fixture(&rig, "control_zimage")) {
         test_invalid_controls_are_refused(&rig);
+        test_invalid_redux_images_are_refused(&rig);
         test_invalid_pictures_are_refused(&rig);
         test_plans_list_controls(&rig);
+        test_strength_0_leaves_out_the_network(&rig);
         test_control_images_keep_bits(&rig);
         test_inpainting_takes_the_request(&rig);
         test_batches_share_control_images(&rig);

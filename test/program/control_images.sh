@@ -55,6 +55,41 @@ expect 0 "unused images" generate -m "$model" -p fox $size -o b.png --control-ne
 check "warning of the range" has ../err '^warning: control image 0 has no effect: none of the 3 steps lies between --control-start 0.7'
 check "warning of the strength" has ../err '^warning: control image 1 has no effect: --control-strength is 0'
 
+# ---- an inpainting network takes the request's image and mask ----
+# shellcheck disable=SC2086
+expect 0 "inpainting without control image" generate -m "$golden/zimage_base/model" -p fox -W 32 -H 48 --steps 1 -i "$image" --mask "$image" \
+    --control-net "$golden/control_zimage/controlnet_2" --no-decode --save-latent a.safetensors
+rm -f a.safetensors
+
+# ---- models without control networks ----
+expect 2 "Flux Canny" plan --family flux_canny --control-net flux_control
+check "message" has ../err 'reads a control image itself and takes no control network (--control-net flux_control)'
+expect 0 "inputs of Flux Canny" families flux_canny --json
+check "no control network" lacks ../out '"--control-net"'
+expect 2 "refiner" plan --family sdxl_refiner --control-net unet_control
+check "message" has ../err 'found 6 add_time_ids .*expected as in the model: 5 add_time_ids'
+
+# ---- a plan for other control images is refused ----
+# shellcheck disable=SC2086
+expect 0 "plan" plan -m "$model" -p fox $size --control-net "$net" --control-image "$image" --json
+cp ../out plan.json
+with_plan() { # with_plan CODE FLAGS...
+    code=$1
+    shift
+    # shellcheck disable=SC2086
+    expect "$code" "plan, $*" generate -m "$model" -p fox $size --plan plan.json -o a.png "$@"
+}
+planned="--control-net $net --control-image $image"
+# shellcheck disable=SC2086
+with_plan 4 $planned --control-end .5
+check "message" has ../err 'control image 0 differs (plan.json): found network 0, range 0 to 1'
+# shellcheck disable=SC2086
+with_plan 4 $planned --control-image "$image"
+check "message" has ../err 'number of control images differs'
+# shellcheck disable=SC2086
+with_plan 0 $planned --control-strength .5
+rm -f plan.json a.png
+
 # ---- errors: exit code | flags | pattern ----
 cp "$image" c.png
 while IFS='|' read -r code line pattern; do
@@ -75,7 +110,15 @@ done <<END
 2|--control-net $net --control-image c.png -o c.png|--output would overwrite the file of --control-image
 2|--guess-mode|there is no control network
 2|--hires-steps 3|there is no second pass
+2|--control-net $net --control-net $net_2 --control-image c.png -i c.png|no control image.*for inpainting networks
+2|--control-net $net -i c.png --mask c.png|control 0 has no control image
+2|--canny|there is no control image (--canny): expected --control-image FILE
+2|--control-strength 1|there is no control image (--control-strength 1)
+2|--control-net $net --control-image c.png --control-mode 4294967299|--control-mode): found "4294967299"
+2|--redux-image c.png --redux-strength 0|--redux-strength): found "0", expected a number from 0.001
+2|--redux-image c.png --redux-image c.png --redux-image c.png --redux-image c.png --redux-image c.png|at most 4 times
 2|--redux-strength 1|there is no image for Flux Redux
+2|--preprocessor hed|--preprocessor, expected --control-image FILE
 2|--control c.png --scribble|--scribble, expected --control-image FILE.*controlnet_aux
 END
 images="--control-image c.png --control-image c.png --control-image c.png --control-image c.png"
