@@ -208,21 +208,23 @@ static enum status control_read_places(struct component *c, const struct config 
 }
 
 /* Union 2.0's files have refiner layers with residuals that were never trained: their projections are all 0.
- * Reads one bias. */
+ * Reads the biases. */
 static enum status control_detect_untrained(const struct component *c, bool *untrained, struct error *e) {
-    static const char name[] = "control_noise_refiner.0.after_proj.bias";
-    const struct index_entry *entry = index_find(&c->index, name);
-    *untrained = false;
-    if (!entry || entry->rank != 1) return OK;
-    const struct byte_source *source = &c->index.sources[entry->source];
-    if (source->file < 0 && !source->memory) return OK; /* a model planned without files */
-    *untrained = true;
-    for (int32_t first = 0; first < entry->dim[0] && *untrained; first += 256) {
-        float values[256] = {0};
-        int32_t n = entry->dim[0] - first < 256 ? entry->dim[0] - first : 256;
-        if (source_read_values(source, entry->offset, entry->dtype, first, n, values, e) != OK)
-            return e->code;
-        for (int i = 0; i < 256; i++) *untrained = *untrained && values[i] == 0;
+    static const char *const names[] = {"control_noise_refiner.0.after_proj.bias",
+                                        "control_noise_refiner.0.before_proj.bias"};
+    *untrained = index_find(&c->index, names[0]);
+    for (int k = 0; k < COUNT_OF(names) && *untrained; k++) {
+        const struct index_entry *entry = index_find(&c->index, names[k]);
+        if (!entry || entry->rank != 1) continue;
+        const struct byte_source *source = &c->index.sources[entry->source];
+        *untrained = source->file >= 0 || source->memory; /* else a model planned without files */
+        for (int32_t first = 0; first < entry->dim[0] && *untrained; first += 256) {
+            float values[256] = {0};
+            int32_t n = entry->dim[0] - first < 256 ? entry->dim[0] - first : 256;
+            if (source_read_values(source, entry->offset, entry->dtype, first, n, values, e) != OK)
+                return e->code;
+            for (int i = 0; i < 256; i++) *untrained = *untrained && values[i] == 0;
+        }
     }
     return OK;
 }

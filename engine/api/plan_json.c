@@ -128,8 +128,9 @@ static json_t *request_json(const struct job *job) {
     if (r->converted) json_put(json, "converted", json_true());
     if (job->upscale.to.width)
         json_put(json, "upscaled",
-                 json_pack("{s:s, s:i, s:i}", "family", job->model->component[job->upscale.component].family->name,
-                           "width", job->upscale.to.width, "height", job->upscale.to.height));
+                 json_pack("{s:s, s:i, s:i}", "family",
+                           job->model->component[job->upscale.component].family->name, "width",
+                           job->upscale.to.width, "height", job->upscale.to.height));
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny) json_put(json, "decoder", json_string(tiny->family->name));
     if (json && r->frames > 1) json_put(json, "frames", json_integer(r->frames));

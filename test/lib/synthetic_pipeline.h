@@ -7,8 +7,8 @@
 
 #define SYNTHETIC_FAMILIES(X)                                                                                \
     X(synthetic_text)                                                                                        \
-    X(synthetic_vision) X(synthetic_denoiser) X(synthetic_video_vae) X(synthetic_control)                    \
-        X(synthetic_control_union)
+    X(synthetic_vision)                                                                                      \
+    X(synthetic_denoiser) X(synthetic_video_vae) X(synthetic_control) X(synthetic_control_union)
 #define SYNTHETIC_RECIPES(X) X(synthetic)
 
 SYNTHETIC_FAMILIES(DECLARE_FAMILY)
