@@ -57,7 +57,7 @@ static json_t *tokens_json(const struct job *job, int slot) {
     return counts;
 }
 
-/* Adds the control images: "network" -1 for an image that the model itself reads. */
+/* Adds the control images. "network": index of the control network; -1: the denoiser reads the image. */
 static void put_controls(const struct job *job, json_t *json) {
     json_t *list = json_array();
     for (int i = 0; i < job->n_controls; i++) {
@@ -112,6 +112,25 @@ static void put_slg(json_t *json, const struct sluice_request *r) {
     json_put(json, "slg_end", json_real(r->slg_end));
 }
 
+static void put_hires(const struct job *job, json_t *json) {
+    const struct sluice_request *r = &job->request, *second = &job->second_pass->request;
+    json_put(json, "hires",
+             json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
+                       r->hires_strength, "steps", r->hires_steps, "upscaler",
+                       r->hires_upscaler ? r->hires_upscaler : "latent", "width", second->width, "height",
+                       second->height));
+}
+
+static void put_preview(const struct job *job, json_t *json) {
+    const struct sluice_request *r = &job->request;
+    struct stage_need takes = {0};
+    candidates_add_preview(job, true, &takes);
+    json_put(json, "preview",
+             json_pack("{s:s, s:i, s:i, s:I, s:I}", "how", r->preview, "every", r->preview_every, "pictures",
+                       schedule_count_previews(job), "ram_bytes", integer(takes.callback_ram_bytes),
+                       "vram_bytes", integer(takes.callback_vram_bytes)));
+}
+
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
@@ -164,21 +183,10 @@ static json_t *request_json(const struct job *job) {
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->settings.n_prompts) put_slg(json, r);
-    if (job->second_pass)
-        json_put(json, "hires",
-                 json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
-                           r->hires_strength, "steps", r->hires_steps, "upscaler",
-                           r->hires_upscaler ? r->hires_upscaler : "latent", "width",
-                           job->second_pass->request.width, "height", job->second_pass->request.height));
+    if (job->second_pass) put_hires(job, json);
     put_pictures(job, json);
     put_controls(job, json);
-    if (job->settings.preview == PREVIEW_NONE) return json;
-    struct stage_need takes = {0};
-    candidates_add_preview(job, true, &takes);
-    json_put(json, "preview",
-             json_pack("{s:s, s:i, s:i, s:I, s:I}", "how", r->preview, "every", r->preview_every, "pictures",
-                       schedule_count_previews(job), "ram_bytes", integer(takes.callback_ram_bytes),
-                       "vram_bytes", integer(takes.callback_vram_bytes)));
+    if (job->settings.preview != PREVIEW_NONE) put_preview(job, json);
     return json;
 }
 

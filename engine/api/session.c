@@ -364,7 +364,7 @@ int sluice_upscale(sluice_session *session, const struct sluice_picture *picture
         return publish_error(&e, error);
     copy_sized(&r, sizeof r, request);
     r.init_image = picture;
-    if (!session->model->upscales_only) drop_planned(session); /* the plan is of another kind of job */
+    if (!session->model->upscales_only) drop_planned(session); /* that plan is not of an upscaling job */
     session->upscales = true;
     run_job(session, &r, NULL, NULL, &e);
     session->upscales = false;

@@ -5,6 +5,7 @@
 /* Largest enlargement of the second pass. */
 static const double SCALE_MOST = 8;
 
+/* Fails with USAGE if a value is not above `above` or is larger than `most`. */
 static enum status check_hires_value(const char *flag, double found, double above, double most,
                                      struct error *e) {
     if (found > above && found <= most) return OK;

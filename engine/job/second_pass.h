@@ -1,5 +1,5 @@
-/* The second pass (--hires): a job of its own, at a larger size, that begins at the enlarged result of the
- * first pass and uses its prompts and references. Both passes run under one plan: layout_open appends the
+/* The second pass (--hires): a job at a larger size. It begins at the enlarged result of the first pass, and
+ * uses the first pass's prompts and references. Both passes run under one plan: layout_open appends the
  * second pass's stages to the first pass's. */
 #ifndef SLUICE_JOB_SECOND_PASS_H
 #define SLUICE_JOB_SECOND_PASS_H
