@@ -141,7 +141,7 @@ static const struct flag static_flags[] = {
      "factor of prompt and image embeddings; default 1"},
     {NULL, RUNS, NULL, "--hires", REAL("SCALE", hires, 1, 8),
      "second pass at SCALE times the size; default: none"},
-    {NULL, RUNS, NULL, "--hires-strength", REAL("S", hires_strength, 0, 1),
+    {NULL, RUNS, NULL, "--hires-strength", REAL("S", hires_strength, 0.001, 1),
      "denoising strength of the second pass; default 0.5"},
     {NULL, RUNS, NULL, "--hires-steps", WHOLE(hires_steps, 1, SLUICE_STEPS_MAX),
      "second pass: S*N of N steps run; default: --steps"},

@@ -112,15 +112,6 @@ static void put_slg(json_t *json, const struct sluice_request *r) {
     json_put(json, "slg_end", json_real(r->slg_end));
 }
 
-static void put_hires(const struct job *job, json_t *json) {
-    const struct sluice_request *r = &job->request, *second = &job->second_pass->request;
-    json_put(json, "hires",
-             json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
-                       r->hires_strength, "steps", r->hires_steps, "upscaler",
-                       r->hires_upscaler ? r->hires_upscaler : "latent", "width", second->width, "height",
-                       second->height));
-}
-
 static void put_preview(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
     struct stage_need takes = {0};
@@ -145,11 +136,9 @@ static json_t *request_json(const struct job *job) {
     if (json && job->settings.weights.type != N_DTYPES)
         json_put(json, "type", json_string(dtype_name(job->settings.weights.type)));
     if (r->converted) json_put(json, "converted", json_true());
-    if (job->upscale.to.width)
-        json_put(json, "upscaled",
-                 json_pack("{s:s, s:i, s:i}", "family",
-                           job->model->component[job->upscale.component].family->name, "width",
-                           job->upscale.to.width, "height", job->upscale.to.height));
+    json_t *upscaled = planner_describe_upscaled(job), *hires = planner_describe_hires(job);
+    if (upscaled) json_put(json, "upscaled", upscaled);
+    if (hires) json_put(json, "hires", hires);
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny) json_put(json, "decoder", json_string(tiny->family->name));
     if (json && r->frames > 1) json_put(json, "frames", json_integer(r->frames));
@@ -183,7 +172,6 @@ static json_t *request_json(const struct job *job) {
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->settings.n_prompts) put_slg(json, r);
-    if (job->second_pass) put_hires(job, json);
     put_pictures(job, json);
     put_controls(job, json);
     if (job->settings.preview != PREVIEW_NONE) put_preview(job, json);

@@ -5,6 +5,7 @@
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/second_pass.h"
 #include "engine/job/upscale.h"
 
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
@@ -90,12 +91,11 @@ static enum status open_preview_job(struct job *job, struct error *e) {
 /* Opens job->second_pass. flow_shift: the caller's; 0: computed from the second pass's size. */
 static enum status open_second_pass(struct job *job, double flow_shift, struct error *e) {
     const struct sluice_request *r = &job->request;
-    int step = job->model->size_step;
     struct job_context context = job->context;
     struct sluice_request request = *r;
     context.first_pass = job;
-    request.width = (int)(r->width * r->hires_scale) / step * step;
-    request.height = (int)(r->height * r->hires_scale) / step * step;
+    request.width = second_pass_size(job).width;
+    request.height = second_pass_size(job).height;
     request.steps = r->hires_steps;
     request.strength = r->hires_strength;
     request.init_latent = request.plan = NULL;

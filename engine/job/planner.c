@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Heap bytes of a run, rounded up: descriptors (visits, ring fills, lists), input images, the caller's
@@ -354,6 +355,25 @@ json_t *planner_list_loras(const struct job *job) {
     return json;
 }
 
+json_t *planner_describe_hires(const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    const struct job *second = job->second_pass;
+    return second ? json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
+                              r->hires_strength, "steps", r->hires_steps, "upscaler",
+                              r->hires_upscaler ? r->hires_upscaler : "latent", "width",
+                              second->request.width, "height", second->request.height)
+                  : NULL;
+}
+
+json_t *planner_describe_upscaled(const struct job *job) {
+    const struct job *last = job->second_pass ? job->second_pass : job;
+    const struct job_upscale *upscale = &last->upscale;
+    return upscale->to.width ? json_pack("{s:s, s:i, s:i}", "family",
+                                         job->model->component[upscale->component].family->name, "width",
+                                         upscale->to.width, "height", upscale->to.height)
+                             : NULL;
+}
+
 /* ---- plan files ---- */
 
 static const char *plan_name(const struct job *job) {
@@ -380,6 +400,24 @@ static const char *value_text(const json_t *value, char out[48]) {
                  : json_is_boolean(value) ? "false"
                                           : "another kind of value");
     return out;
+}
+
+/* Fails with BUDGET if both requests have the object `key` and the objects differ. Takes over `ours`, which
+ * may be NULL. */
+static enum status check_same_object(const struct job *job, const json_t *theirs, const char *key,
+                                     json_t *ours, struct error *e) {
+    const json_t *object = json_object_get(theirs, key);
+    if (object && ours && !json_equal(object, ours)) {
+        char *found = json_dumps(object, JSON_COMPACT), *expected = json_dumps(ours, JSON_COMPACT);
+        error_set(e, BUDGET,
+                  OTHER "its request differs" WHERE "%s" FOUND "%s %.100s in the plan" EXPECTED
+                        "%.100s as requested, or a new plan (`sluice plan ... --json`)",
+                  plan_name(job), key, found ? found : "", expected ? expected : "");
+        free(found);
+        free(expected);
+    }
+    json_decref(ours);
+    return e->code;
 }
 
 /* Fails with BUDGET if the plan file's request differs from the job's in a field that changes visits or
@@ -409,6 +447,9 @@ static enum status check_same_request(const struct job *job, const json_t *their
     }
     json_decref(ours);
     if (e->code != OK || !json_is_object(theirs)) return e->code;
+    if (check_same_object(job, theirs, "hires", planner_describe_hires(job), e) != OK ||
+        check_same_object(job, theirs, "upscaled", planner_describe_upscaled(job), e) != OK)
+        return e->code;
     json_int_t frames = json_integer_value(json_object_get(theirs, "frames"));
     if ((frames ? frames : 1) != job->request.frames)
         error_set(e, BUDGET,

@@ -6,6 +6,8 @@
 
 #include "engine/job/job.h"
 
+/* Size of the second pass: both sides times the scale, rounded down to the model's step. */
+struct picture_size second_pass_size(const struct job *job);
 /* Checks the request's fields of the second pass, fills in their defaults and sets settings.hires. USAGE for
  * invalid values, and for requests with an input image, a mask or a video. */
 enum status second_pass_resolve(struct job *job, struct error *e);
