@@ -32,7 +32,7 @@ static void add_input(json_t *list, const char *flag, const char *what, bool nee
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
-/* True if a family of control networks controls this denoiser. */
+/* True if there are control networks for this family of denoisers. */
 static bool has_control_networks(const struct family *denoiser) {
     for (int i = 0; families[i]; i++)
         if (families[i]->kind == FAMILY_CONTROL && families[i]->control.denoiser == denoiser) return true;
@@ -66,7 +66,7 @@ static json_t *takes_json(const struct sluice_model *m) {
         add_input(list, "--control-net", "control network (ControlNet)", false);
     if (r->images.references_max) add_input(list, "--ref-image", references, r->images.references_min > 0);
     if (recipe_redux_slot(r) < SLOTS_MAX)
-        add_input(list, "--redux-image", "images that join the prompt, with --redux", false);
+        add_input(list, "--redux-image", "images added to the prompt, with --redux", false);
     for (int i = 0; i < denoiser->n_blocks; i++) skippable |= denoiser->blocks[i].kind->skippable;
     if (r->defaults.cfg_scale != 1 && skippable)
         add_input(list, "--slg-layers", "skip-layer guidance", false);

@@ -174,7 +174,7 @@ struct finish_call {
     int32_t channels, columns;
     float factor; /* power of two by which values of `from` are multiplied */
     float scale;  /* factor of convolution and bias */
-    float slope;  /* factor of negative values; `slopes` replaces it */
+    float slope;  /* factor of negative values without `slopes` */
     bool doubled;
     int32_t row, library_row, library_columns; /* doubled: row of the image and library row of pixel 0 */
     enum finishing finish;
