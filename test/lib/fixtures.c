@@ -14,6 +14,7 @@
  * pixels. Measured under emulation. PyTorch with the same roundings (TF32, bf16 in attention) is off by 11 of
  * 255 levels. */
 static const struct tolerance few_channels[] = {
+    {"latent_000 with an input image", 8.22e-4, 2.4e-3},
     {"decoded", 6.05e-3, 1.5e-2},
     {"decoded, free-running", 1.59e-2, 4e-2},
     {"picture, worst", 14, 28},
