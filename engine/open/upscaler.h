@@ -11,8 +11,10 @@ bool upscaler_is_alone(const struct sluice_model_options *options);
 extern const struct recipe upscaler_recipe;
 
 /* Opens the file of --upscale-model, if there is one, as m->component[MODEL_UPSCALER], and likewise the file
- * of
- * --hires-upscaler as MODEL_HIRES_UPSCALER. Errors of binding. */
+ * of --hires-upscaler as MODEL_HIRES_UPSCALER. Errors of binding. */
 enum status upscaler_open(struct sluice_model *m, struct component_files *files, struct error *e);
+/* The same without files (--family): the flags name families (published_bind_network). */
+enum status upscaler_open_published(struct sluice_model *m, const struct sluice_model_options *o,
+                                    struct error *e);
 
 #endif
