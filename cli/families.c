@@ -207,7 +207,7 @@ static void print_strings(const char *separator, const json_t *list) {
 static void print_networks(const json_t *root, const char *kind, const char *heading) {
     size_t i;
     json_t *network;
-    printf("\n%-20s %9s  %s\n", heading, "in bf16", *kind == 'c' ? "models" : "");
+    printf("\n%-20s %9s  %s\n", heading, "in bf16", *kind == 'c' ? "models" : "name");
     json_array_foreach(json_object_get(root, "networks"), i, network) {
         char bytes[32];
         if (strcmp(field_string(network, "kind"), kind) != 0) continue;
@@ -270,9 +270,10 @@ static void print_contents(const json_t *family) {
 static void print_network(const json_t *network) {
     char bytes[32];
     bool control = !strcmp(field_string(network, "kind"), "control");
+    const char *size_for = json_string_value(json_object_get(network, "bytes_for"));
     printf("%s: %s\n", field_string(network, "name"), field_string(network, "title"));
-    printf("size      %s in bf16%s\n", progress_bytes(field_number(network, "bytes"), bytes),
-           json_array_size(json_object_get(network, "of")) > 1 ? ", for the first model" : "");
+    printf("size      %s in bf16%s%s\n", progress_bytes(field_number(network, "bytes"), bytes),
+           size_for ? ", for " : "", size_for ? size_for : "");
     printf("flag      %s FILE; with `plan --family`, %s %s\n", field_string(network, "flag"),
            field_string(network, "flag"), field_string(network, "name"));
     if (control) printf("models    ");

@@ -581,8 +581,8 @@ SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char
  * "megabytes" (10^6 bytes, or null)}],"reference" (implementation that results are compared with, or null),
  * "like" (family whose parts are compared instead, or null)}],"networks" (parts that belong to no
  * model):[{"name","title","kind" ("control" or "upscaler"),"flag","of" (names of the models that a control
- * network controls):[...],"modes" (of a union network):[...],"bytes" (in bf16, at the sizes for the first
- * model),"sources" (as above)}]}. */
+ * network controls):[...],"modes" (of a union network):[...],"bytes" (in bf16),"bytes_for" (the model
+ * that a control network's size is for, or null),"sources" (as above)}]}. */
 SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* ---- the machine ---- */

@@ -88,25 +88,32 @@ static json_t *layouts_json(const struct recipe *r) {
     return list;
 }
 
-/* Files of networks on Hugging Face, as safetensors. */
+/* Files of networks on Hugging Face, as safetensors, and a model that they are made for. */
 static const struct {
-    const char *family;
+    const char *family, *model;
     struct hf_source source;
 } published_networks[] = {
-    {"unet_control", {"lllyasviel/control_v11p_sd15_canny", "--control-net", NULL, 0}},
-    {"unet_control", {"diffusers/controlnet-canny-sdxl-1.0", "--control-net", NULL, 0}},
-    {"unet_control_union", {"xinsir/controlnet-union-sdxl-1.0", "--control-net", NULL, 0}},
+    {"unet_control", "sd15", {"lllyasviel/control_v11p_sd15_canny", "--control-net", NULL, 0}},
+    {"unet_control", "sdxl", {"diffusers/controlnet-canny-sdxl-1.0", "--control-net", NULL, 0}},
+    {"unet_control_union", "sdxl", {"xinsir/controlnet-union-sdxl-1.0", "--control-net", NULL, 0}},
     {"zimage_control",
+     "zimage",
      {"alibaba-pai/Z-Image-Turbo-Fun-Controlnet-Union", "--control-net",
       "Z-Image-Turbo-Fun-Controlnet-Union.safetensors", 0}},
-    {"flux_control", {"Shakker-Labs/FLUX.1-dev-ControlNet-Union-Pro-2.0", "--control-net", NULL, 0}},
-    {"flux_control", {"InstantX/FLUX.1-dev-Controlnet-Union", "--control-net", NULL, 0}},
+    {"flux_control", "flux", {"Shakker-Labs/FLUX.1-dev-ControlNet-Union-Pro-2.0", "--control-net", NULL, 0}},
+    {"flux_control", "flux", {"InstantX/FLUX.1-dev-Controlnet-Union", "--control-net", NULL, 0}},
     {"flux_control_xlabs",
+     "flux",
      {"XLabs-AI/flux-controlnet-canny-v3", "--control-net", "flux-canny-controlnet-v3.safetensors", 0}},
-    {"qwen_image_control", {"InstantX/Qwen-Image-ControlNet-Union", "--control-net", NULL, 3540}},
-    {"sd3_control", {"InstantX/SD3-Controlnet-Canny", "--control-net", NULL, 0}},
-    {"sd35_control", {"stabilityai/stable-diffusion-3.5-large-controlnet-canny", "--control-net", NULL, 0}},
+    {"qwen_image_control",
+     "qwen_image",
+     {"InstantX/Qwen-Image-ControlNet-Union", "--control-net", NULL, 3540}},
+    {"sd3_control", "sd3", {"InstantX/SD3-Controlnet-Canny", "--control-net", NULL, 0}},
+    {"sd35_control",
+     "sd35_large",
+     {"stabilityai/stable-diffusion-3.5-large-controlnet-canny", "--control-net", NULL, 0}},
     {"rrdbnet",
+     NULL,
      {"Comfy-Org/Real-ESRGAN_repackaged", "--upscale-model", "RealESRGAN_x4plus.safetensors", 67}}};
 
 static json_t *source_json(const struct hf_source *s) {
@@ -140,7 +147,7 @@ static json_t *family_json(const struct sluice_model *m) {
 }
 
 /* Opens the model of a recipe with a network, without files. Returns false if the network is of other models,
- * or memory is short; else adds the recipe's name to `of`, and sets *bytes at the first call. */
+ * or memory is short; else adds the recipe's name to `of` and sets *bytes. */
 static bool network_fits(const struct family *network, const struct recipe *r, json_t *of, json_int_t *bytes,
                          struct error *e) {
     bool control = network->kind == FAMILY_CONTROL;
@@ -151,7 +158,8 @@ static bool network_fits(const struct family *network, const struct recipe *r, j
     struct error failure = {0};
     bool fits = model_open(NULL, &options, &m, &failure) == OK;
     if (failure.code == MEMORY) *e = failure;
-    if (fits && !*bytes) {
+    if (fits) {
+        *bytes = 0;
         const struct tensor_index *index = &m->component[control ? MODEL_CONTROL : MODEL_UPSCALER].index;
         for (int k = 0; k < index->n_entries; k++) *bytes += (json_int_t)index->entries[k].bytes;
     }
@@ -163,19 +171,25 @@ static bool network_fits(const struct family *network, const struct recipe *r, j
 static json_t *network_json(const struct family *network, struct error *e) {
     json_t *of = json_array(), *modes = json_array(), *sources = json_array();
     bool control = network->kind == FAMILY_CONTROL, opened = false;
-    json_int_t bytes = 0;
-    for (const struct recipe *const *r = recipes; *r && e->code == OK; r++)
-        if (control ? recipe_family(*r, FAMILY_DENOISER) == network->control.denoiser : !opened)
-            opened |= network_fits(network, *r, of, &bytes, e);
+    const char *model = NULL; /* the model that the size is for */
+    json_int_t bytes = 0, size = 0;
+    for (int i = COUNT_OF(published_networks); i--;)
+        if (!strcmp(published_networks[i].family, network->name)) model = published_networks[i].model;
+    for (const struct recipe *const *r = recipes; *r && e->code == OK; r++) {
+        if (control ? recipe_family(*r, FAMILY_DENOISER) != network->control.denoiser : opened) continue;
+        bool fits = network_fits(network, *r, of, &size, e);
+        if (fits && (!opened || (model && !strcmp((*r)->name, model)))) bytes = size;
+        opened |= fits;
+    }
     for (const char *const *mode = network->control.modes; mode && *mode; mode++)
         json_push(modes, json_string(*mode));
-    for (size_t i = 0; i < sizeof published_networks / sizeof *published_networks; i++)
+    for (int i = 0; i < COUNT_OF(published_networks); i++)
         if (!strcmp(published_networks[i].family, network->name))
             json_push(sources, source_json(&published_networks[i].source));
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:o}", "name", network->name, "title",
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:s?, s:o}", "name", network->name, "title",
                      network->display_name, "kind", control ? "control" : "upscaler", "flag",
                      control ? "--control-net" : "--upscale-model", "of", of, "modes", modes, "bytes", bytes,
-                     "sources", sources);
+                     "bytes_for", model, "sources", sources);
 }
 
 int sluice_families(char **json, struct sluice_error *error) {

@@ -134,9 +134,8 @@ static void test_networks(json_t *root) {
     int n_upscalers = 0;
     json_array_foreach(families, i, family) {
         int n = 0;
-        json_array_foreach(networks, j, network)
-            json_array_foreach(json_object_get(network, "of"), k, model)
-                n += !strcmp(json_string_value(model), word(family, "name"));
+        json_array_foreach(networks, j, network) json_array_foreach(json_object_get(network, "of"), k, model)
+            n += !strcmp(json_string_value(model), word(family, "name"));
         check((n > 0) == (find_take(family, "--control-net") != NULL), "%s: %d control networks",
               word(family, "name"), n);
     }
