@@ -33,10 +33,33 @@ static void add_input(json_t *list, const char *flag, const char *what, bool nee
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
-/* True if a family of control networks controls this denoiser. */
-static bool has_control_networks(const struct family *denoiser) {
+/* True if a network can be opened with the model of a recipe, without files. *bytes: then its size. MEMORY.
+ */
+static bool network_fits(const struct family *network, const struct recipe *r, json_int_t *bytes,
+                         struct error *e) {
+    bool control = network->kind == FAMILY_CONTROL;
+    struct sluice_part part = {control ? "--control-net" : "--upscale-model", network->name};
+    struct sluice_model_options options = {
+        .struct_size = sizeof options, .family = r->name, .parts = &part, .n_parts = 1};
+    struct sluice_model *m = NULL;
+    struct error failure = {0};
+    bool fits = model_open(NULL, &options, &m, &failure) == OK;
+    if (failure.code == MEMORY) *e = failure;
+    *bytes = 0;
+    if (fits) *bytes = (json_int_t)index_bytes(&m->component[control ? MODEL_CONTROL : MODEL_UPSCALER].index);
+    model_close(m);
+    return fits;
+}
+
+/* True if a family of control networks controls the model's denoiser. */
+static bool has_control_networks(const struct recipe *r) {
+    struct error ignored = {0};
+    json_int_t bytes;
     for (int i = 0; families[i]; i++)
-        if (families[i]->kind == FAMILY_CONTROL && families[i]->control.denoiser == denoiser) return true;
+        if (families[i]->kind == FAMILY_CONTROL &&
+            families[i]->control.denoiser == recipe_family(r, FAMILY_DENOISER) &&
+            network_fits(families[i], r, &bytes, &ignored))
+            return true;
     return false;
 }
 
@@ -63,8 +86,7 @@ static json_t *takes_json(const struct sluice_model *m) {
     if (r->images.references_max > 1)
         snprintf(references, sizeof references, "up to %d reference images", r->images.references_max);
     if (r->images.concat == CONCAT_CONTROL_IMAGE) add_input(list, "--control-image", "control image", true);
-    if (has_control_networks(denoiser->family))
-        add_input(list, "--control-net", "control network (ControlNet)", false);
+    if (has_control_networks(r)) add_input(list, "--control-net", "control network (ControlNet)", false);
     if (r->images.references_max) add_input(list, "--ref-image", references, r->images.references_min > 0);
     if (recipe_redux_slot(r) < SLOTS_MAX)
         add_input(list, "--redux-image", "images that join the prompt, with --redux", false);
@@ -98,8 +120,8 @@ static const struct {
     {"unet_control_union", "sdxl", {"xinsir/controlnet-union-sdxl-1.0", "--control-net", NULL, 0}},
     {"zimage_control",
      "zimage",
-     {"alibaba-pai/Z-Image-Turbo-Fun-Controlnet-Union", "--control-net",
-      "Z-Image-Turbo-Fun-Controlnet-Union.safetensors", 0}},
+     {"alibaba-pai/Z-Image-Turbo-Fun-Controlnet-Union-2.1", "--control-net",
+      "Z-Image-Turbo-Fun-Controlnet-Union-2.1-2602-8steps.safetensors", 0}},
     {"flux_control", "flux", {"Shakker-Labs/FLUX.1-dev-ControlNet-Union-Pro-2.0", "--control-net", NULL, 0}},
     {"flux_control", "flux", {"InstantX/FLUX.1-dev-Controlnet-Union", "--control-net", NULL, 0}},
     {"flux_control_xlabs",
@@ -146,28 +168,6 @@ static json_t *family_json(const struct sluice_model *m) {
     return family;
 }
 
-/* Opens the model of a recipe with a network, without files. Returns false if the network is of other models,
- * or memory is short; else adds the recipe's name to `of` and sets *bytes. */
-static bool network_fits(const struct family *network, const struct recipe *r, json_t *of, json_int_t *bytes,
-                         struct error *e) {
-    bool control = network->kind == FAMILY_CONTROL;
-    struct sluice_part part = {control ? "--control-net" : "--upscale-model", network->name};
-    struct sluice_model_options options = {
-        .struct_size = sizeof options, .family = r->name, .parts = &part, .n_parts = 1};
-    struct sluice_model *m = NULL;
-    struct error failure = {0};
-    bool fits = model_open(NULL, &options, &m, &failure) == OK;
-    if (failure.code == MEMORY) *e = failure;
-    if (fits) {
-        *bytes = 0;
-        const struct tensor_index *index = &m->component[control ? MODEL_CONTROL : MODEL_UPSCALER].index;
-        for (int k = 0; k < index->n_entries; k++) *bytes += (json_int_t)index->entries[k].bytes;
-    }
-    if (fits && control) json_push(of, json_string(r->name));
-    model_close(m);
-    return fits;
-}
-
 static json_t *network_json(const struct family *network, struct error *e) {
     json_t *of = json_array(), *modes = json_array(), *sources = json_array();
     bool control = network->kind == FAMILY_CONTROL, opened = false;
@@ -177,7 +177,8 @@ static json_t *network_json(const struct family *network, struct error *e) {
         if (!strcmp(published_networks[i].family, network->name)) model = published_networks[i].model;
     for (const struct recipe *const *r = recipes; *r && e->code == OK; r++) {
         if (control ? recipe_family(*r, FAMILY_DENOISER) != network->control.denoiser : opened) continue;
-        bool fits = network_fits(network, *r, of, &size, e);
+        bool fits = network_fits(network, *r, &size, e);
+        if (fits && control) json_push(of, json_string((*r)->name));
         if (fits && (!opened || (model && !strcmp((*r)->name, model)))) bytes = size;
         opened |= fits;
     }

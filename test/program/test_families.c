@@ -128,11 +128,11 @@ static void test_family(json_t *family) {
 
 /* A model lists --control-net if and only if a control network lists the model. */
 static void test_networks(json_t *root) {
-    json_t *families = json_object_get(root, "families"), *networks = json_object_get(root, "networks");
+    json_t *models = json_object_get(root, "families"), *networks = json_object_get(root, "networks");
     json_t *family, *network, *model;
     size_t i, j, k;
     int n_upscalers = 0;
-    json_array_foreach(families, i, family) {
+    json_array_foreach(models, i, family) {
         int n = 0;
         json_array_foreach(networks, j, network) json_array_foreach(json_object_get(network, "of"), k, model)
             n += !strcmp(json_string_value(model), word(family, "name"));
