@@ -283,7 +283,7 @@ int generation_open(struct generation *generation, struct sluice_error *e) {
     if (!status) status = sluice_model_open(&from, &generation->model, e);
     if (!status) status = sluice_session_open(generation->model, &options, &generation->session, e);
     if (status) return status;
-    /* An upscaler keeps transparency: only images without it are read without alpha. */
+    /* `upscale` keeps the alpha of transparent images. Opaque images are read as RGB. */
     if (generation->upscales && !(generation->files.init_notes & PICTURE_TRANSPARENT))
         generation->files.init.read_rgba_rows = NULL;
     if (!generation->upscales) request_note_images(args, &generation->files, generation->model);
@@ -380,7 +380,7 @@ static int run_session(struct generation *generation, struct sluice_error *e) {
     return e->code;
 }
 
-/* Runs generate, decode or upscale, with report and cleanup. latent: file to decode; else NULL. */
+/* Runs generate, decode or upscale, with report and cleanup. latent: file for decode; NULL for the others. */
 static int generation_run(const struct args *args, const char *latent, struct sluice_error *e) {
     struct generation generation = {.args = args,
                                     .latent = latent,

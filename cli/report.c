@@ -98,8 +98,8 @@ static void print_quoted(FILE *to, const char *value) {
     json_decref(string);
 }
 
-/* Prints control images as the ControlNet extension of AUTOMATIC1111's web UI does: ControlNet 0: "Module:
- * canny, Model: NAME, Weight: 1, ...". lines: sluice_image.controls. */
+/* Prints control images in the format of the ControlNet extension of AUTOMATIC1111's web UI, such as
+ * ControlNet 0: "Module: canny, Model: NAME, Weight: 1". lines: sluice_image.controls. */
 static void print_controls(FILE *to, const char *lines) {
     for (int i = 0; lines && *lines; i++) {
         char line[512];
@@ -192,7 +192,7 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
     FILE *to = open_memstream(&text, &bytes);
     if (!to) return NULL;
     bool drawn = args->command->bit == GENERATE;
-    if (drawn) fprintf(to, "%s\n", request->prompt ? request->prompt : ""); /* NULL: images of Redux alone */
+    if (drawn) fprintf(to, "%s\n", request->prompt ? request->prompt : ""); /* NULL: only Redux images */
     const char *negative = request->negative_prompt ? request->negative_prompt : image->negative_prompt;
     if (drawn && negative && *negative) fprintf(to, "Negative prompt: %s\n", negative);
     if (drawn) print_settings(to, args, request, image);

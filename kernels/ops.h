@@ -79,8 +79,9 @@ enum activation {
     ACTIVATION_RELU,
     ACTIVATION_SIGMOID,
 };
-/* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. LEAKY_RELU: v, below zero slope v. PRELU: v,
- * below zero the output channel's slope times v. TO_SIGNED: 2 v - 1, from images in 0..1 to images in -1..1.
+/* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. LEAKY_RELU: v, or slope * v if v is
+ * negative. PRELU: the same with a slope for each output channel. TO_SIGNED: 2 v - 1, from images in 0..1 to
+ * images in -1..1.
  */
 enum finishing { FINISH_NONE, FINISH_RELU, FINISH_LEAKY_RELU, FINISH_PRELU, FINISH_TO_SIGNED };
 /* Which two dimensions of a head RoPE rotates together: (2i, 2i + 1), or (i, i + D/2). */
@@ -377,10 +378,10 @@ void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens
 void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form);
 /* Returns element i of a timestep embedding [1, 2 half], on the host. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
-/* weight [N,C,k,k], k 1 or 3; in [Y,X,C]; out and residual [conv_size(Y),conv_size(X),N] or some rows of it,
- * Pixels may be strided: with columns of a wider image as `in` and other columns as `out`, a dense block
+/* weight [N,C,k,k], k 1 or 3; in [Y,X,C]; out and residual [conv_size(Y),conv_size(X),N] or some rows of it.
+ * Pixels may be strided: `in` and `out` may be different columns of one wider image, so that a dense block
  * concatenates without copies. Padding is zero after norm and activation. With stride 2 there is no norm,
- * upsampling or residual.
+ * upsampling or residual; with adapters of the weight there is no scale or finish.
  *
  * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after the
  * bands above it; larger bands are gathered before they are written, and residuals added as in small bands.

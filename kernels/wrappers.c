@@ -433,7 +433,7 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     return reach * in_row + (growth > 0 ? growth : 0);
 }
 
-/* True if two images are different columns of one wider image. */
+/* True if two images are disjoint columns of one wider image. */
 static bool are_other_columns(const struct tensor *a, const struct tensor *b) {
     int64_t step = a->row_bytes, a_bytes = (int64_t)sizeof(float) * a->dim[2],
             b_bytes = (int64_t)sizeof(float) * b->dim[2];
@@ -550,6 +550,8 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
                    "either a group norm or a pixel norm");
     ops_check_vector(&c, "slopes", &options.slopes, weight.dim[0], options.finish != FINISH_PRELU);
     check_adapters(&c, &weight);
+    ops_check_true(&c, !weight.adapters || (options.finish == FINISH_NONE && options.scale == 0), "adapters",
+                   &weight, "no scale or finish");
     if (c.ok && weight.adapters) {
         low_rank_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);
         return;

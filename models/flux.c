@@ -20,7 +20,7 @@ static const struct flux_details flux_details = {.context = &flux_kind_context,
 static bool flux_probe(const struct tensor_index *index) {
     bool pooled = index_find(index, "time_text_embed.text_embedder.linear_1.weight") ||
                   index_find(index, "vector_in.in_layer.weight");
-    /* Control networks have the same blocks. */
+    /* Control networks have the same blocks and controlnet_blocks. */
     return flux_has_blocks(index) && pooled && !index_find(index, "controlnet_blocks.0.weight");
 }
 
@@ -142,20 +142,23 @@ static const struct hf_source flux_depth_files[] = {
 };
 /* clang-format on */
 
-/* Flux.1: diffusers 0.42, pipelines/flux. CLIP and T5 read the raw prompt, padded to a fixed length without
- * an attention mask; CLIP reads 77 tokens. Defaults are those of each pipeline's __call__, except the steps
- * of schnell, Canny and Depth, and the guidance of Kontext, Canny and Depth (model cards) and the shifts
- * (published scheduler_config.json). */
+/* Redux: image embeddings, which follow T5's rows in prompt_embeds. Every pipeline of Flux.1 accepts them, as
+ * in diffusers, where FluxPriorReduxPipeline returns prompt_embeds. */
+enum { REDUX_SLOT = 7 }; /* index of family_redux in FLUX */
 /* clang-format off */
-/* Redux: rows of images behind T5's rows. Any pipeline of Flux.1 takes them, as in diffusers
- * (FluxPriorReduxPipeline returns prompt_embeds). */
-enum { REDUX_SLOT = 7 };
 #define REDUX                                                                                                \
     {.family = &family_siglip, .flag = "--clip_vision", .shares_file_with = "--redux", .optional = true,     \
      .extra = true, .folder = "image_encoder",                                                               \
      .prefixes = NAMES({"", "vision_model.", NULL})},                                                        \
     {.family = &family_redux, .flag = "--redux", .optional = true, .extra = true,                            \
      .folder = "image_embedder", .prefixes = NAMES({"", NULL}), .reads = "--clip_vision"}
+/* clang-format on */
+
+/* Flux.1: diffusers 0.42, pipelines/flux. CLIP and T5 read the raw prompt, padded to a fixed length without
+ * an attention mask; CLIP reads 77 tokens. Defaults are those of each pipeline's __call__, except the steps
+ * of schnell, Canny and Depth, and the guidance of Kontext, Canny and Depth (model cards) and the shifts
+ * (published scheduler_config.json). */
+/* clang-format off */
 #define FLUX(t5_tokens, ...)                                                                                 \
     .slot = {TEXT_CLIP_L(0),                                                                                 \
              {.family = &family_t5, .flag = "--t5xxl", .folder = "text_encoder_2",                           \
@@ -236,8 +239,8 @@ const struct recipe recipe_flux_fill = {
     .published = {.title = "Flux.1 Fill", .reference = DIFFUSERS, .sources = {flux_fill_files, flux_sources}},
 };
 
-/* Canny and Depth: the weights' shapes and the pipeline are equal, and only the guidance differs, so the name
- * of the model or of its file tells them apart. */
+/* Canny and Depth have the same tensors and pipeline. They differ in steps and guidance; the model's or
+ * file's name selects the recipe. */
 /* clang-format off */
 #define FLUX_CONTROL_IMAGE                                                                                   \
     FLUX(512, .dimension = {{"control", 1}}),                                                                \

@@ -59,7 +59,8 @@ struct flux_settings {
 struct flux_modulations {
     const struct block_kind *double_block, *single_block, *final;
 };
-/* Modulations by timestep and prompt, and by timestep alone: all lanes then share them. */
+/* Modulations by timestep and prompt; by timestep alone, which all lanes share; of control networks, by
+ * timestep and prompt without a final layer. */
 extern const struct flux_modulations flux_modulations_of_prompt, flux_modulations_of_timestep,
     flux_modulations_of_control;
 
@@ -124,8 +125,7 @@ struct flux_state {
 extern const struct block_kind flux_kind_context, flux_kind_conditioning, flux_kind_double, flux_kind_single;
 
 /* Computes the rope table in the lane's state, for the prompt, the generated image and n_images - 1
- * references.
- */
+ * references. */
 void flux_fill_rope(struct context *x, const struct visit_scope *scope, int n_images);
 /* Forward functions, for families with their own weight tables. weights: mmdit_block_weights,
  * mmdit_single_weights, mmdit_time_text_embed_weights. */

@@ -71,6 +71,7 @@ static struct tensor flux_control_image_rows(const struct flux_state *state) {
     return tensor_slice(state->tokens, text, state->tokens.dim[0] - text);
 }
 
+/* Returns the slot of residual `number`, [image rows, DIM], a view. */
 static struct tensor flux_control_slot(struct tensor residual, int number) {
     return tensor_reshape(tensor_slice(residual, number % residual.dim[0], 1), 2, residual.dim + 1);
 }
@@ -112,8 +113,8 @@ static void flux_control_forward_hint(struct context *x, const void *weights,
                 (struct patches){.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST, .pixels = true});
 }
 
-/* Embeds the latent and the control image. The latter costs little in each evaluation; keeping it would take
- * as much memory as the tokens. */
+/* Embeds the latent and the control image. Embedding the control image again in each evaluation costs little;
+ * keeping the rows would take as much memory as the tokens. */
 static void flux_control_forward_embedder(struct context *x, const void *weights,
                                           const struct visit_scope *scope) {
     const struct embedder_weights *w = weights;
@@ -198,33 +199,29 @@ static int flux_control_list_blocks(const struct component *c, struct block_ref 
     return n;
 }
 
-/* Visits of the double or the single blocks. */
+/* The double or the single blocks of a network and its denoiser. */
 struct flux_control_blocks {
-    const struct block_kind *kind, *residual; /* kinds of the network's blocks; the denoiser has the first */
-    int n, n_main;                            /* numbers of the network's and the denoiser's blocks */
+    const struct block_kind *kind, *residual; /* kind: of both; residual: of the network's residual layers */
+    int n, n_main;                            /* number of blocks of the network, of the denoiser */
 };
-
-static int flux_control_find(const struct component *c, const struct block_kind *kind, int number) {
-    int i = 0;
-    while (c->blocks[i].kind != kind || c->blocks[i].number != number) i++;
-    return i;
-}
 
 static void flux_control_visit(struct control_visit *visits, int *n, const struct component *c,
                                const struct block_kind *kind, int number, int after) {
-    visits[(*n)++] = (struct control_visit){.block = flux_control_find(c, kind, number),
+    visits[(*n)++] = (struct control_visit){.block = component_find_block(c, kind, number),
                                             .after = after,
                                             .adds = kind == &flux_control_kind_addition};
 }
 
-/* Appends the visits of one kind of blocks: those of network block j follow the first denoiser block that
- * adds r_j. Blocks whose residual is never added run only if later blocks need their tokens. */
+/* Appends the visits of one kind of blocks. Network block j and its residual layer run after the first
+ * denoiser block that adds r_j. Network blocks whose residual is never added get no visit here; double blocks
+ * among them run before the single blocks, which need their tokens (flux_control_visits). computed: number of
+ * network blocks with visits, updated. */
 static void flux_control_visit_blocks(const struct component *c, const struct component *denoiser,
                                       const struct flux_control_blocks *blocks, struct control_visit *visits,
                                       int *n, int *computed) {
     int interval = blocks->n ? (blocks->n_main + blocks->n - 1) / blocks->n : 0;
     for (int b = 0; b < blocks->n_main && blocks->n; b++) {
-        int after = flux_control_find(denoiser, blocks->kind, b);
+        int after = component_find_block(denoiser, blocks->kind, b);
         int wanted = flux_control_repeats(c) ? b % blocks->n : b / interval;
         for (; *computed <= wanted; (*computed)++) {
             flux_control_visit(visits, n, c, blocks->kind, *computed, after);
@@ -241,10 +238,10 @@ static int flux_control_visits(const struct component *c, const struct component
     struct flux_control_blocks singles = {&flux_kind_single, &flux_control_kind_single,
                                           c->dims[SINGLE_LAYERS], denoiser->dims[SINGLE_LAYERS]};
     int n = 0, computed = 0, computed_singles = 0;
-    int first = flux_control_find(denoiser, &flux_kind_double, 0);
+    int first = component_find_block(denoiser, &flux_kind_double, 0);
     flux_control_visit(visits, &n, c, &flux_control_kind_embedder, 0, first);
     flux_control_visit_blocks(c, denoiser, &doubles, visits, &n, &computed);
-    int next = flux_control_find(denoiser, &flux_kind_single, 0);
+    int next = component_find_block(denoiser, &flux_kind_single, 0);
     for (; computed < doubles.n && singles.n; computed++)
         flux_control_visit(visits, &n, c, doubles.kind, computed, next);
     flux_control_visit_blocks(c, denoiser, &singles, visits, &n, &computed_singles);
@@ -270,18 +267,19 @@ static void flux_control_declare(const struct component *c, struct lane *lanes, 
     }
 }
 
+/* True for files of Flux.1 control networks with (hint: true) or without XLabs' image encoder. */
 static bool flux_control_is(const struct tensor_index *index, bool hint) {
     bool has_hint = index_find(index, "input_hint_block.conv_in.weight") ||
                     index_find(index, "input_hint_block.0.weight");
     bool embeds =
         index_find(index, "controlnet_x_embedder.weight") || index_find(index, "pos_embed_input.weight");
     bool latent = index_find(index, "x_embedder.weight") || index_find(index, "img_in.weight");
-    bool own = index_find(index, "time_text_embed.text_embedder.linear_1.weight") ||
-               index_find(index, "vector_in.in_layer.weight");
-    return index_find(index, "controlnet_blocks.0.weight") && embeds && latent && own && has_hint == hint;
+    bool pooled = index_find(index, "time_text_embed.text_embedder.linear_1.weight") ||
+                  index_find(index, "vector_in.in_layer.weight");
+    return index_find(index, "controlnet_blocks.0.weight") && embeds && latent && pooled && has_hint == hint;
 }
 
-/* MistoLine (TheMisto.ai): the layers of its residuals and its image encoder differ. */
+/* Accepts MistoLine's networks (TheMisto.ai) too, because flux_control_refuse names them. */
 static bool flux_control_probe(const struct tensor_index *index) {
     return flux_control_is(index, false) || (index_find(index, "controlnet_blocks.0.linear.weight") &&
                                              index_find(index, "double_blocks.0.img_attn.qkv.weight"));
@@ -305,7 +303,7 @@ static enum status flux_control_configure(struct component *c, const struct conf
     const struct flux_settings *settings = (const struct flux_settings *)c->settings;
     const char *modes = "controlnet_mode_embedder.weight";
     int layers = d[DOUBLE_LAYERS] + d[SINGLE_LAYERS], patch = 1;
-    /* XLabs packs the encoded image in the network; diffusers then has patch_size 2. */
+    /* patch_size is 2 in XLabs' networks, which pack the encoded image themselves. */
     config_int(config, "patch_size", 1, MMDIT_PATCH, &patch, e);
     config_check_list(config, "axes_dims_rope", 3, e);
     if (index_find(&c->index, modes)) d[MODES] = component_dim(c, modes, 2, 0, e);

@@ -1,35 +1,32 @@
 #include "models/mmdit_control.h"
 
-/* Index of the component's first block of one of two kinds with this number; -1: none. */
-static int control_block(const struct component *c, const struct block_kind *kind,
-                         const struct block_kind *other, int number) {
-    for (int i = 0; i < c->n_blocks; i++)
-        if ((c->blocks[i].kind == kind || c->blocks[i].kind == other) && c->blocks[i].number == number)
-            return i;
-    return -1;
+/* Index of block `number` of the first or the second kind; -1: none. */
+static int layer_block(const struct component *c, const struct block_kind *const kinds[2], int number) {
+    int block = component_find_block(c, kinds[0], number);
+    return block >= 0 ? block : component_find_block(c, kinds[1], number);
 }
 
 int mmdit_control_visits(const struct component *c, const struct component *denoiser,
                          const struct mmdit_control_kinds *kinds, int n_residuals,
                          struct control_visit *visits) {
-    const struct block_kind *const *of_denoiser = kinds->denoiser_layer, *const *of_network = kinds->layer;
-    int embedder = control_block(denoiser, kinds->denoiser_embedder, NULL, 0);
-    int add = control_block(c, kinds->add, NULL, 0);
-    int layers = 0, n = 0, next = 0, computed = -1;
-    while (control_block(denoiser, of_denoiser[0], of_denoiser[1], layers) >= 0) layers++;
+    int embedder = component_find_block(denoiser, kinds->denoiser_embedder, 0);
+    int add = component_find_block(c, kinds->add, 0);
+    int layers = 0, n = 0, next = 0; /* next: layer of the network that runs next */
+    int held = -1;                   /* index of the residual in memory */
+    while (layer_block(denoiser, kinds->denoiser_layer, layers) >= 0) layers++;
     visits[n++] =
-        (struct control_visit){.block = control_block(c, kinds->embedder, NULL, 0), .after = embedder};
-    for (int b = 0; b < layers; b++) {
-        int wanted = kinds->residual_of(b, layers, n_residuals);
-        int after = control_block(denoiser, of_denoiser[0], of_denoiser[1], b);
-        if (wanted < 0) continue;
-        while (next <= wanted)
-            visits[n++] = (struct control_visit){
-                .block = control_block(c, of_network[0], of_network[1], next++), .after = after};
-        if (wanted != computed)
-            visits[n++] = (struct control_visit){.block = control_block(c, kinds->residual, NULL, wanted),
+        (struct control_visit){.block = component_find_block(c, kinds->embedder, 0), .after = embedder};
+    for (int i = 0; i < layers; i++) {
+        int residual = kinds->residual_of(i, layers, n_residuals);
+        int after = layer_block(denoiser, kinds->denoiser_layer, i);
+        if (residual < 0) continue;
+        while (next <= residual)
+            visits[n++] =
+                (struct control_visit){.block = layer_block(c, kinds->layer, next++), .after = after};
+        if (residual != held)
+            visits[n++] = (struct control_visit){.block = component_find_block(c, kinds->residual, residual),
                                                  .after = after};
-        computed = wanted;
+        held = residual;
         visits[n++] = (struct control_visit){.block = add, .after = after, .adds = true};
     }
     return n;
@@ -66,19 +63,19 @@ void mmdit_control_embed(struct context *x, struct tensor out, struct tensor in,
 void mmdit_control_condition(struct context *x, struct tensor rows,
                              const struct mmdit_time_text_embed_weights *w, const struct visit_scope *scope,
                              bool zero_pooled) {
-    struct mmdit_time_text_embed_weights of_time = *w;
-    struct tensor bias = tensor_reshape(w->pooled_in.bias, 2, (int32_t[]){1, rows.dim[1]});
-    struct tensor h = context_tensor(x, DTYPE_F32, 2, bias.dim),
-                  one = context_tensor(x, DTYPE_F32, 2, bias.dim);
     if (!zero_pooled) {
         mmdit_time_text_embed(x, rows, w, scope, 1);
         return;
     }
-    of_time.pooled_in = (struct linear_weights){0};
-    mmdit_time_text_embed(x, rows, &of_time, scope, 1);
-    op_broadcast_row(x, h, bias); /* the first layer of a row of zeros is its bias */
-    op_linear_few(x, one, h, w->pooled_out.weight, w->pooled_out.bias, ACTIVATION_SILU);
-    op_add(x, rows, rows, one);
+    struct mmdit_time_text_embed_weights time_only = *w;
+    struct tensor bias = tensor_reshape(w->pooled_in.bias, 2, (int32_t[]){1, rows.dim[1]});
+    struct tensor h = context_tensor(x, DTYPE_F32, 2, bias.dim),
+                  pooled = context_tensor(x, DTYPE_F32, 2, bias.dim);
+    time_only.pooled_in = (struct linear_weights){0};
+    mmdit_time_text_embed(x, rows, &time_only, scope, 1);
+    op_broadcast_row(x, h, bias); /* the first layer maps a row of zeros to its bias */
+    op_linear_few(x, pooled, h, w->pooled_out.weight, w->pooled_out.bias, ACTIVATION_SILU);
+    op_add(x, rows, rows, pooled);
 }
 
 void mmdit_control_add(struct context *x, struct tensor denoiser_tokens, struct tensor residual,

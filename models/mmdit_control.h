@@ -24,8 +24,9 @@ int mmdit_control_visits(const struct component *c, const struct component *deno
                          struct control_visit *visits);
 
 /* Implements family_control.check: SHAPE if the widths of tokens, prompts or pooled prompts, or the latent
- * channels, differ, or if the network has more layers than the denoiser. text_columns or pooled_columns 0 in
- * the network: it reads no prompt or pooled prompt. */
+ * channels, differ, or if the network has more layers than the denoiser or too many for CONTROL_VISITS_MAX. A
+ * network with text_columns or pooled_columns 0 reads no prompt or pooled prompt. i_dim, i_layers: indices of
+ * the width and the number of layers in the dims of both. */
 enum status mmdit_control_check(const struct component *c, const struct component *denoiser, int i_dim,
                                 int i_layers, struct error *e);
 

@@ -108,8 +108,8 @@ struct slot {
     /* The model may lack this component. Without a vision encoder, requests that need it fail. The output of
      * an absent text encoder is zeros (model_condition_columns); one text encoder must be present. */
     bool optional;
-    /* The component is no part of a model: only its flag loads it, never content or a folder of -m. Always
-     * true for tiny decoders. */
+    /* The component is no part of a model: only its flag loads it, never content or a folder of -m. Tiny
+     * decoders are loaded the same way without this mark (slot_is_extra). */
     bool extra;
     const char *display_name; /* readable name, such as "CLIP-L text encoder"; NULL: family.display_name */
     const char *folder;       /* subfolder of the component in a Hugging Face folder */
@@ -194,8 +194,9 @@ struct condition {
     bool concat_columns;
     bool zero_padded; /* zero-pad the (concatenated) features to the denoiser's width */
     int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
-    /* The rows of request.redux_images, embedded by a vision component (slot.reads) and added up: only in the
-     * positive prompt, and absent without such images. request.redux_strength scales the whole prompt. */
+    /* The condition's rows are the embeddings of request.redux_images, summed over the images. They follow
+     * the text's rows in the positive prompt; without images there are none. request.redux_strength scales
+     * all rows of the prompt. */
     bool of_redux;
     /* Key in model_index.json of a list that must equal the layers of `hidden`; NULL: none. */
     const char *layers_key;
@@ -441,5 +442,12 @@ int condition_parts(const struct condition *condition);
 /* The recipe's condition of this kind (prompt_embeds or pooled_projections) that reads the slot's text
  * encoder; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
+
+/* Index of the component's block of this kind and number; -1: none. */
+static inline int component_find_block(const struct component *c, const struct block_kind *kind, int number) {
+    for (int i = 0; i < c->n_blocks; i++)
+        if (c->blocks[i].kind == kind && c->blocks[i].number == number) return i;
+    return -1;
+}
 
 #endif

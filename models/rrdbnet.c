@@ -5,7 +5,7 @@
  * the first one's; per doubling a nearest-neighbour upsampling convolution; two more convolutions. Dense
  * block: convolution k of five reads the input and the outputs of all earlier ones, gc channels each; out = x
  * + 0.2 c5. RRDB: out = x + 0.2 d3(d2(d1(x))). Leaky ReLU with slope 0.2. Files for scale 2 and 1 read the
- * image in squares of 2 x 2 or 4 x 4 pixels (pixel unshuffle) and double twice all the same. Sides that are
+ * image in squares of 2 x 2 or 4 x 4 pixels (pixel unshuffle) and still double twice. Sides that are
  * no multiple of the square are reflected at the edge, and the result is cropped. Reference: spandrel 0.4.2
  * (ESRGAN), BasicSR 1.4, basicsr/archs/rrdbnet_arch.py. Tensor names: Real-ESRGAN's (`body.0.rdb1.conv1`),
  * ESRGAN's old ones (`model.1.sub.0.RDB1.conv1.0`), BSRGAN's (`RRDB_trunk.0.RDB1.conv1`).
@@ -16,8 +16,6 @@
  * repeated at the end, which is cheaper than keeping its output. Higher resolutions exist only band by
  * band. */
 #include "models/upscaler.h"
-
-#include <stdio.h>
 
 enum rrdb_dim {
     RRDB_WIDTH, /* nf */
@@ -37,7 +35,7 @@ static const float rrdb_slope = 0.2f, rrdb_scale = 0.2f;
 struct rrdb_state {
     struct tensor features; /* [Y, X, nf] */
     struct tensor pixels;   /* [Y, X, RRDB_IN] squares of the image; rank 0: the image itself is read */
-    /* The first convolution, kept for the last block. */
+    /* Copy of the first convolution's weights, which the last block runs again. */
     struct linear_weights first;
 };
 
@@ -63,8 +61,8 @@ WEIGHT_TABLE(rrdb_table, RRDB, rrdb_weights, "", "");
     X##CONV(S, body, RRDB_WIDTH, RRDB_WIDTH, RRDB_K3, "conv_body", "model.1.sub.%d", "trunk_conv")
 #define UP_CONV(X, S, i, old)                                                                                \
     X##CONV(S, up[(i) - 1], RRDB_WIDTH, RRDB_WIDTH, RRDB_K3, "conv_up" #i, "model." old, "upconv" #i)
-#define LAST_CONVS(X, S, old_hr, old_last)                                                                           \
-    X##CONV(S, hr, RRDB_WIDTH, RRDB_WIDTH, RRDB_K3, "conv_hr", "model." old_hr, "HRconv")                        \
+#define LAST_CONVS(X, S, old_hr, old_last)                                                                   \
+    X##CONV(S, hr, RRDB_WIDTH, RRDB_WIDTH, RRDB_K3, "conv_hr", "model." old_hr, "HRconv")                    \
     X##CONV(S, last, RRDB_COLOURS, RRDB_WIDTH, RRDB_K3, "conv_last", "model." old_last)
 #define OUT0(X, S) BODY_CONV(X, S) LAST_CONVS(X, S, "2", "4")
 #define OUT1(X, S) BODY_CONV(X, S) UP_CONV(X, S, 1, "3") LAST_CONVS(X, S, "5", "7")
@@ -92,7 +90,9 @@ static struct tensor rrdb_channels(struct tensor rows, int32_t first, int32_t n)
 
 /* ---- the image in squares ---- */
 
-/* Copies columns of pixels between images of one height; reflects: column `from` is copied to column `to`. */
+/* Copies n columns of pixels between images of equal height, from column `from` of `in` to column `to` of
+ * out.
+ */
 static void rrdb_copy_columns(struct context *x, struct tensor out, int32_t to, struct tensor in,
                               int32_t from, int32_t n) {
     int32_t C = in.dim[2], Y = in.dim[0];
@@ -149,7 +149,7 @@ static void rrdb_forward_in(struct context *x, const void *weights, const struct
  * to 4. */
 struct dense {
     const struct linear_weights *conv; /* [RRDB_CONVS] */
-    struct strip cat;                  /* `end`: of the input's rows */
+    struct strip cat;                  /* `end`: that of the input's rows */
     int32_t done[RRDB_CONVS + 1];      /* rows of the input and of the outputs of convolutions 1 to 5 */
     int32_t width, growth, Y;
 };
@@ -160,7 +160,8 @@ static struct tensor dense_rows(const struct dense *d, int32_t first, int32_t en
     return rrdb_channels(tensor_slice(d->cat.rows, first - d->cat.first, end - first), column, n);
 }
 
-/* Returns the tensor for the block's input rows up to row `end`; rows that are no longer read are dropped. */
+/* Drops the rows of the strip that are no longer read. Returns a view of the input's new rows, up to row
+ * `end`, which the caller writes. */
 static struct tensor dense_push(struct context *x, struct dense *d, int32_t end) {
     struct tensor rows = strip_advance(x, &d->cat, strip_row_above(d->done[RRDB_CONVS]), end);
     d->done[0] = end;
@@ -234,11 +235,11 @@ static int rrdb_layers(struct context *x, const struct rrdb_out_weights *w, cons
                        int32_t band, struct rrdb_layer layers[RRDB_DOUBLINGS_MAX + 3]) {
     int n = 0;
     int32_t Y = dim[0], X = dim[1], lag = 0;
-    layers[n++] = (struct rrdb_layer){&w->body, 1, Y, {{0}, 0, 0}};
+    layers[n++] = (struct rrdb_layer){.w = &w->body, .upsample = 1};
     for (int i = 0; i < RRDB_DOUBLINGS_MAX && w->up[i].weight.rank; i++)
-        layers[n++] = (struct rrdb_layer){&w->up[i], 2, 0, {{0}, 0, 0}};
-    layers[n++] = (struct rrdb_layer){&w->hr, 1, 0, {{0}, 0, 0}};
-    layers[n++] = (struct rrdb_layer){&w->last, 1, 0, {{0}, 0, 0}};
+        layers[n++] = (struct rrdb_layer){.w = &w->up[i], .upsample = 2};
+    layers[n++] = (struct rrdb_layer){.w = &w->hr, .upsample = 1};
+    layers[n++] = (struct rrdb_layer){.w = &w->last, .upsample = 1};
     for (int i = 0; i < n; i++) {
         enum { KEPT = 4 };
         Y *= layers[i].upsample, X *= layers[i].upsample, band *= layers[i].upsample;
@@ -249,16 +250,15 @@ static int rrdb_layers(struct context *x, const struct rrdb_out_weights *w, cons
     return n;
 }
 
-/* Runs one layer for the rows that the layer before allows, into `rows` of its strip. */
-static void rrdb_run_layer(struct context *x, struct rrdb_layer *layer, const struct rrdb_layer *next,
-                           bool last) {
+/* Runs one layer for the rows that the layer before allows, into its strip. next: NULL for the last layer. */
+static void rrdb_run_layer(struct context *x, struct rrdb_layer *layer, const struct rrdb_layer *next) {
     const struct rrdb_layer *before = layer - 1;
     int up = layer->upsample;
     int32_t first = layer->out.end;
     int32_t end = before->out.end == before->Y ? layer->Y : up * before->out.end - 1;
-    int32_t keep_from = last ? first : strip_row_above(next->out.end) / next->upsample;
+    int32_t keep_from = next ? strip_row_above(next->out.end) / next->upsample : first;
     struct conv_options options = rrdb_leaky(up);
-    if (last) options = (struct conv_options){.upsample = 1, .finish = FINISH_TO_SIGNED};
+    if (!next) options = (struct conv_options){.upsample = 1, .finish = FINISH_TO_SIGNED};
     struct tensor rows = strip_advance(x, &layer->out, keep_from, end);
     strip_convolve(x, rows, first, &before->out, layer->w->weight, (struct epilogue){.bias = layer->w->bias},
                    options);
@@ -287,7 +287,7 @@ static void rrdb_forward_out(struct context *x, const void *weights, const struc
                        (struct epilogue){.bias = state->first.bias}, plain);
         strip_convolve(x, rows, first, &features, layers[0].w->weight,
                        (struct epilogue){.bias = layers[0].w->bias, .residual = rows}, plain);
-        for (int i = 1; i < n; i++) rrdb_run_layer(x, &layers[i], &layers[i + 1 < n ? i + 1 : i], i + 1 == n);
+        for (int i = 1; i < n; i++) rrdb_run_layer(x, &layers[i], i + 1 < n ? &layers[i + 1] : NULL);
         int32_t end = image->end < picture.dim[0] ? image->end : picture.dim[0];
         if (end > done)
             rrdb_copy_columns(x, tensor_slice(picture, done, end - done), 0,
@@ -408,4 +408,5 @@ const struct family family_rrdbnet = {
     .blocks = {.list = rrdb_blocks},
     .state = {.bytes = sizeof(struct rrdb_state), .declare = rrdb_declare},
     .f16_operands = true,
+    .predicted = {{.kind = "block", .alone = true, .tokens = 1024 * 1024, .picture_side = 1024}},
 };

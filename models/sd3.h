@@ -64,7 +64,7 @@ struct sd3_state {
 };
 
 /* clang-format off */
-#define SD3_CONDITIONING(X, S)                                                                                   \
+#define SD3_CONDITIONING(X, S)                                                                               \
     X##LINEAR(S, time_in, DIM, FREQUENCIES, "timestep_embedder.linear_1", "t_embedder.mlp.0")                \
     X##LINEAR(S, time_out, DIM, DIM, "timestep_embedder.linear_2", "t_embedder.mlp.2")                       \
     X##LINEAR(S, pooled_in, DIM, POOLED, "text_embedder.linear_1", "y_embedder.mlp.0")                       \

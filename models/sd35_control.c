@@ -5,8 +5,8 @@
  * positions, plus a 2x2 convolution of the control image's latent. Its blocks have one stream of tokens:
  * self-attention and feed-forward, each with shift, scale and gate from timestep and pooled prompt. Residuals
  * are added as in sd3_control.c; both lanes of guidance run the network. Stability AI's files hold
- * control_type, which tells how the control image becomes the encoder's input. Source: diffusers 0.42,
- * models/controlnets/controlnet_sd3.py; names of Stability AI's files: diffusers,
+ * control_type, which selects a transform of the control image before the VAE's encoder. Source: diffusers
+ * 0.42, models/controlnets/controlnet_sd3.py; names of Stability AI's files: diffusers,
  * scripts/convert_sd3_controlnet_to_diffusers.py. */
 #include "models/mmdit_control.h"
 #include "models/sd3.h"
@@ -135,8 +135,6 @@ static bool probe(const struct tensor_index *index) {
            index_find(index, "pos_embed_input.proj.weight") && !index_find(index, "context_embedder.weight");
 }
 
-#define POOLED_TENSORS "time_text_embed.text_embedder.linear_1.weight", "y_embedder.mlp.0.weight"
-
 #define OF_MEDIUM                                                                                            \
     "a control network of Stable Diffusion 3.5 with 2 B parameters, whose blocks all read one input"
 
@@ -212,7 +210,8 @@ static void derive(struct component *c) {
 }
 
 static enum status check(const struct component *c, const struct component *denoiser, struct error *e) {
-    /* The second layer for the pooled prompt alone, which reads the denoiser's first one. */
+    /* In networks of the model of 2 B parameters, the pooled prompt's first layer reads the output of the
+     * denoiser's first layer, of DIM columns. */
     bool of_medium = c->pooled_columns == c->dims[DIM] && c->pooled_columns != denoiser->pooled_columns;
     if (!of_medium) return mmdit_control_check(c, denoiser, DIM, LAYERS, e);
     return error_set(e, UNSUPPORTED,
@@ -241,7 +240,8 @@ static const struct dimension dimensions[] = {
     {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim", .checked = true},
     {"layers", 19, 1, SD3_LAYERS_MAX / 2, .place = LAYERS, OF_BLOCKS("transformer_blocks."),
      .key = "num_layers"},
-    {"sd3_pooled", 2048, 8, 65536, .place = POOLED, OF_TENSOR(2, 1, POOLED_TENSORS),
+    {"sd3_pooled", 2048, 8, 65536, .place = POOLED,
+     OF_TENSOR(2, 1, "time_text_embed.text_embedder.linear_1.weight", "y_embedder.mlp.0.weight"),
      .key = "pooled_projection_dim", .checked = true},
     {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
     {.place = DIM, OF_TENSOR(2, 0, "controlnet_blocks.0.weight")},

@@ -21,7 +21,8 @@ struct siglip_state {
     struct tensor tokens; /* [T, width] */
 };
 
-/* Naming macro of rows with further names (clip_layers.h): files of SigLIP have transformers' names. */
+/* Naming macro for WEIGHT_TABLE_NAMED: transformers' names, without the other formats' names of
+ * clip_layers.h. */
 #define SIGLIP_NAMED(P, C, end, name, ...) .names = {P name end}
 
 /* clang-format off */

@@ -8,8 +8,6 @@
  * realesrgan/archs/srvgg_arch.py (spandrel 0.4.2, Compact); tensor names are the same everywhere. */
 #include "models/upscaler.h"
 
-#include <stdio.h>
-
 enum srvgg_dim {
     SRVGG_WIDTH,
     SRVGG_CONVS, /* convolutions between the first and the last */
@@ -60,7 +58,8 @@ static void srvgg_forward_in(struct context *x, const void *weights, const struc
               (struct epilogue){.bias = w->conv.bias}, srvgg_prelu(w->slopes));
 }
 
-/* Two convolutions in place; with a single one, its rows are copied when no later row reads them. */
+/* Two convolutions in place. A single convolution's rows are copied back once no later row reads the input.
+ */
 static void srvgg_forward_pair(struct context *x, const void *weights, const struct visit_scope *scope) {
     enum { LAG = 2, LEAST = 8 };
     const struct srvgg_pair_weights *w = weights;
@@ -117,9 +116,8 @@ BLOCK(srvgg_kind_out, "conv_out", "conv_out", srvgg_out_table, linear_weights, s
       .never_quantised = true);
 
 static const struct index_entry *srvgg_layer(const struct tensor_index *index, int number) {
-    char name[32];
-    snprintf(name, sizeof name, "body.%d.weight", number);
-    return index_find(index, name);
+    char name[2 * BLOCK_NAME_MAX];
+    return index_find(index, block_weight_name("body.%d.weight", number, name));
 }
 
 static bool srvgg_probe(const struct tensor_index *index) {
@@ -196,4 +194,5 @@ const struct family family_srvgg = {
     .blocks = {.list = srvgg_blocks, .dims = srvgg_block_dims},
     .state = {.bytes = sizeof(struct srvgg_state), .declare = srvgg_declare},
     .f16_operands = true,
+    .predicted = {{.kind = "block", .number = 2, .alone = true, .tokens = 1024 * 1024, .picture_side = 1024}},
 };

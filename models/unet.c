@@ -609,9 +609,7 @@ void unet_skip_shape(const struct component *c, const struct lane *lane, int ski
         for (int i = 0; i < 2; i++) dim[i] = (dim[i] + 1) / 2;
 }
 
-/* Number of rows of the feature map buffer (or, if of_tokens, of the token buffer), for the largest content.
- */
-static int32_t unet_buffer_rows(const struct component *c, const struct unet_state *state, bool of_tokens) {
+int32_t unet_buffer_rows(const struct component *c, const struct unet_state *state, bool of_tokens) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int64_t most = 1;
     for (int i = 0; i < unet_n_positions(s); i++) {
@@ -624,10 +622,6 @@ static int32_t unet_buffer_rows(const struct component *c, const struct unet_sta
         if (counts && values > most) most = values;
     }
     return (int32_t)((most + MEMORY_ROW - 1) / MEMORY_ROW);
-}
-
-int32_t unet_token_rows(const struct component *c, const struct unet_state *state) {
-    return unet_buffer_rows(c, state, true);
 }
 
 void unet_declare_prompt(const struct component *c, const struct lane *lane, int n, struct arena *arena,
@@ -658,7 +652,7 @@ static void unet_declare(const struct component *c, struct lane *lanes, int n_la
             state->skip[k] = arena_tensor(arena, DTYPE_F32, 3, dim, ok);
         }
         int32_t stream[2] = {unet_buffer_rows(c, state, false), MEMORY_ROW};
-        int32_t tokens[2] = {unet_token_rows(c, state), MEMORY_ROW};
+        int32_t tokens[2] = {unet_buffer_rows(c, state, true), MEMORY_ROW};
         state->stream = arena_tensor(arena, DTYPE_F32, 2, stream, ok);
         state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         if (first == i) unet_declare_prompt(c, &lanes[i], unet_n_positions(s), arena, ok);

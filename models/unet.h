@@ -106,8 +106,9 @@ static inline int unet_n_skips(const struct unet_settings *s) {
 int32_t unet_skip_channels(const struct component *c, int skip);
 /* Writes the shape [Y, X, C] of a skip connection of a lane. */
 void unet_skip_shape(const struct component *c, const struct lane *lane, int skip, int32_t dim[3]);
-/* Number of rows of the token buffer, for the largest transformer. Needs the skips of the state. */
-int32_t unet_token_rows(const struct component *c, const struct unet_state *state);
+/* Number of rows of the feature map buffer (or, if of_tokens, of the token buffer), for the largest content.
+ * Reads the shapes of the state's skips. */
+int32_t unet_buffer_rows(const struct component *c, const struct unet_state *state, bool of_tokens);
 /* Takes the tensors of a prompt from the arena (text, condition, time), for the first n positions. */
 void unet_declare_prompt(const struct component *c, const struct lane *lane, int n, struct arena *arena,
                          bool *ok);
@@ -120,6 +121,7 @@ struct unet_kinds {
 extern const struct unet_kinds unet_kinds[UNET_SIDES];
 extern const struct block_kind unet_conditioning[2], unet_kind_downsample;
 
+/* The list of a component's blocks that family_blocks.list writes; n: number of blocks so far. */
 struct unet_list {
     const struct component *c;
     struct block_ref *refs;
@@ -130,6 +132,7 @@ void unet_add(struct unet_list *list, const struct block_kind *kind, struct bloc
 void unet_add_position(struct unet_list *list, struct unet_position position);
 /* Adds the downsampling or upsampling convolution after the last position of a level. */
 void unet_add_resample(struct unet_list *list, struct unet_position position);
+/* Callback family_blocks.dims. */
 void unet_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
 /* Index of the last block before the up side, among a UNet's bound blocks. */
 int unet_last_middle_block(const struct component *c);
@@ -191,9 +194,9 @@ extern const struct dimension unet_dimensions[N_UNET_DIMENSIONS];
 extern const struct setting unet_settings_rows[N_UNET_SETTINGS];
 extern const struct expectation unet_expects[];
 
-/* Initialisers of dimension rows. CHANNELS_OF, LAYERS_OF: level i; CONFIG_LEVELS: the entries of a
- * config.json array that has one entry per level; UNET_CONFIG: what UNets and their control networks have in
- * common. */
+/* Initialisers of dimension rows. CHANNELS_OF, LAYERS_OF: level i. CONFIG_LEVELS: the entries of a
+ * config.json array with one entry per level. UNET_SIZES, UNET_CONFIG: rows of UNets and of their control
+ * networks. */
 #define CONFIG_LEVEL(i, place_, key_, ...)                                                                   \
     { .place = (place_) + (i), .key = key_ "." #i, __VA_ARGS__ }
 #define CONFIG_LEVELS(place, key, ...)                                                                       \

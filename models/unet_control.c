@@ -38,7 +38,8 @@ static struct conv_options hint_options(int i) {
         .activation = ACTIVATION_SILU, .upsample = 1, .stride = 1 + i % 2, .pad_before = i % 2};
 }
 
-/* A buffer for the results number first, first + 2, ... of the hint convolutions, counted from conv_in's. */
+/* Returns a buffer for the largest of the results first, first + 2, ... of the hint convolutions; result 0 is
+ * conv_in's. */
 static struct tensor hint_buffer(struct context *x, const struct unet_hint_weights *w, struct tensor image,
                                  int first) {
     int64_t most = 0, Y = image.dim[0], X = image.dim[1];
@@ -97,8 +98,8 @@ static void forward_in(struct context *x, const void *weights, const struct visi
     unet_conv_in(x, weights, scope, state->hint);
 }
 
-/* Factor of residual k of n: strength, and the factor of guess mode. Several control images of a union
- * network have their strengths in the network's input. */
+/* Factor of residual k of n: strength, and the factor of guess mode. With several control images of a union
+ * network, their strengths are factors of the network's input (input_factor in unet_control_union.c). */
 static float residual_factor(const struct visit_scope *scope, int k, int n) {
     const struct unet_control_settings *settings = scope->settings;
     const struct lane *lane = scope->lane;
@@ -210,7 +211,7 @@ void unet_control_declare(const struct component *c, struct lane *lanes, int n_l
         int first = lane_first_of_prompt(lanes, i), images = lanes[i].n_controls;
         if (first != i) *state = *(const struct unet_control_state *)lanes[first].state;
         declare_skips(c, &lanes[i], arena, ok);
-        int32_t tokens[2] = {unet_token_rows(c, &state->unet), MEMORY_ROW};
+        int32_t tokens[2] = {unet_buffer_rows(c, &state->unet, true), MEMORY_ROW};
         state->unet.tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         if (first != i) continue;
         unet_declare_prompt(c, &lanes[i], s->levels * s->resnets + s->mid_resnets, arena, ok);

@@ -3,15 +3,15 @@
  *
  * Each image gives a feature map h by the hint convolutions, and a token: the mean of h over the pixels plus
  * the embedding of the image's kind. The tokens pass through transformer layers. The network's input is
- * conv_in(latent) plus the sum of all h and of the projected tokens. With several images, h, token and
- * projected token have the image's strength as a factor, and residuals none. The timestep embedding also has
- * a vector that is 1 for the kinds in use.
+ * conv_in(latent) plus the sum of all h and of the projected tokens. With several images, the
+ * image's strength is a factor of h, token and projected token, and the residuals have no factor. An
+ * embedding of the kinds in use (1 or 0 for each kind) is added to the timestep embedding.
  *
- * The layers' attention runs over the batch, in the authors' code and in diffusers. The batch of an image has
- * the same tokens in all lanes, so each token attends to itself: attention returns the values, without
- * queries and keys. (ComfyUI attends over the tokens.) The token of the latent, the authors' last one, thus
- * has no effect. Reference: diffusers 0.42, models/controlnets/controlnet_union.py; the misspelled names are
- * those of the files.
+ * The layers' attention runs over the batch, in the authors' code and in diffusers. All lanes of an
+ * image's batch have the same tokens, so attention returns the values, and queries and keys are not read.
+ * (ComfyUI attends over the tokens.) The token of the latent, the authors' last one, thus has no effect.
+ * Reference: diffusers 0.42, models/controlnets/controlnet_union.py; the misspelled names are those of the
+ * files.
  */
 #include "kernels/ops.h"
 #include "models/unet_control.h"
@@ -66,13 +66,13 @@ static void forward_modes(struct context *x, const void *weights, const struct v
     op_add(x, rows, rows, row);
 }
 
-/* Factor of an image in the network's input: strengths of several images; one image's strength is a factor of
- * the residuals. */
+/* Factor of an image in the network's input: its strength if there are several images. The strength of a
+ * single image is a factor of the residuals (residual_factor in unet_control.c). */
 static float input_factor(const struct lane *lane, int image) {
     return lane->n_controls > 1 ? lane->control[image].strength : 1;
 }
 
-/* out = factor in, rows of equal length. */
+/* out = factor * in; rows of equal length. */
 static void scale_rows(struct context *x, struct tensor out, struct tensor in, float factor) {
     const struct patches pixels = {.side = 1, .order = PATCH_CHANNELS_LAST, .pixels = true};
     op_unpatchify(x, tensor_reshape(out, 3, (int32_t[]){out.dim[0], 1, out.dim[1]}), in, pixels, factor);

@@ -81,7 +81,7 @@ static void unet_read_channels(struct component *c, struct error *e) {
 }
 
 /* Reads two dims from the first transformer: the prompt embedding width, and whether projections are 1x1
- * convolutions. in: the entry of its first projection. */
+ * convolutions. in: index entry of its first projection; NULL: absent. */
 static void unet_read_transformer(struct component *c, struct unet_position position,
                                   const struct index_entry *in, struct error *e) {
     char name[UNET_NAME_BYTES];

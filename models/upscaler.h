@@ -1,4 +1,4 @@
-/* What the upscaler families share: they read lane.picture [1, Y, X, 3], with values 0 to 1, and write
+/* Shared by the upscaler families, which read lane.picture [1, Y, X, 3], with values 0 to 1, and write
  * lane.enlarged [1, s Y, s X, 3], about -1 to 1, for scale s.
  *
  * Convolutions are 3x3 with zero padding over the whole image. Nothing is tiled or blended: a block advances
@@ -12,8 +12,9 @@
 
 enum { UPSCALER_COLOURS = 3 };
 
-/* Rows by which the first convolution of a block advances: four bands of op_conv2d, so that copies and
- * repacking of weights take little of the time. least: most rows by which convolutions lag, and more. */
+/* Rows by which the first convolution of a block advances: four bands of op_conv2d, so that copying
+ * rows and repacking weights take little of the time. least: lower bound of the result, above the rows by
+ * which the block's last convolution lags behind the first. */
 static inline int32_t upscaler_band(int32_t columns, int32_t least) {
     int32_t band = 4 * conv_band_rows(columns);
     return band > least ? band : least;
@@ -26,7 +27,7 @@ static inline struct strip upscaler_strip(struct context *x, int32_t capacity, i
     return (struct strip){context_tensor(x, DTYPE_F32, 3, dim), 0, 0};
 }
 
-/* The image that the lane's upscaler writes, [s Y, s X, 3], a view. */
+/* Returns the enlarged image [s Y, s X, 3], a view of lane.enlarged. */
 static inline struct tensor upscaler_output(const struct lane *lane) {
     return tensor_reshape(lane->enlarged, 3, lane->enlarged.dim + 1);
 }

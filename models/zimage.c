@@ -304,11 +304,13 @@ BLOCK(zimage_kind_layer_modulation, "layer_modulation", "layers.%d.modulation", 
 BLOCK(zimage_kind_final_modulation, "final_modulation", "final_layer.modulation",
       zimage_final_modulation_table, linear_weights, zimage_forward_final_modulation,
       .update_rate = UPDATE_PER_TIMESTEP, .never_quantised = true);
-BLOCK(zimage_kind_embedder, "embedder", "embedder", zimage_embedder_table, embedder_weights,
-      zimage_forward_embedder, .never_quantised = true);
-BLOCK(zimage_kind_noise, "noise_refiner", "noise_refiner.%d", zimage_noise_table, zimage_layer_weights,
-      zimage_forward_noise);
-BLOCK(zimage_kind_layer, "layer", "layers.%d", zimage_layer_table, zimage_layer_weights, zimage_forward_main);
+const struct block_kind zimage_kind_embedder =
+    BLOCK_KIND("embedder", "embedder", zimage_embedder_table, embedder_weights, zimage_forward_embedder,
+               .never_quantised = true);
+const struct block_kind zimage_kind_noise = BLOCK_KIND(
+    "noise_refiner", "noise_refiner.%d", zimage_noise_table, zimage_layer_weights, zimage_forward_noise);
+const struct block_kind zimage_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", zimage_layer_table, zimage_layer_weights, zimage_forward_main);
 BLOCK(zimage_kind_final, "final", "final_layer", zimage_final_table, linear_weights, zimage_forward_final,
       .never_quantised = true);
 
@@ -372,24 +374,6 @@ static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     refs[n++] = (struct block_ref){.kind = &zimage_kind_final_modulation};
     refs[n++] = (struct block_ref){.kind = &zimage_kind_final};
     return n;
-}
-
-static int zimage_block(const struct component *c, const struct block_kind *kind, int number) {
-    int i = 0;
-    while (c->blocks[i].kind != kind || c->blocks[i].number != number) i++;
-    return i;
-}
-
-int zimage_embedder_block(const struct component *c) {
-    return zimage_block(c, &zimage_kind_embedder, 0);
-}
-
-int zimage_refiner_block(const struct component *c, int number) {
-    return zimage_block(c, &zimage_kind_noise, number);
-}
-
-int zimage_layer_block(const struct component *c, int number) {
-    return zimage_block(c, &zimage_kind_layer, number);
 }
 
 static void zimage_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

@@ -81,10 +81,8 @@ void zimage_modulate(struct context *x, const struct linear_weights *w, struct t
 void zimage_layer(struct context *x, const struct zimage_layer_weights *w, float norm_eps,
                   struct tensor tokens, struct tensor rope, struct tensor modulation);
 
-/* Indices in a transformer's blocks: of the image embedder, and of layer `number` of the noise refiner or of
- * the main layers. */
-int zimage_embedder_block(const struct component *c);
-int zimage_refiner_block(const struct component *c, int number);
-int zimage_layer_block(const struct component *c, int number);
+/* Blocks of the transformer after which a control network runs: image embedder, noise refiner, main layers.
+ */
+extern const struct block_kind zimage_kind_embedder, zimage_kind_noise, zimage_kind_layer;
 
 #endif

@@ -3,8 +3,8 @@
  *
  * A network has an embedder for the control latent, a noise refiner and control layers. Everything else is
  * the transformer's: timestep embedding, refined captions, rope, padding token. The network computes a second
- * stream of tokens c, image then caption, beside the transformer's stream x. Each control layer stands at one
- * of the transformer's layers. After that layer:
+ * stream of tokens c, image then caption, beside the transformer's stream x. Each control layer belongs
+ * to one of the transformer's layers and runs after it:
  *
  *     c = layer(c);  x += strength (after_proj(c))        in all rows, the caption's too
  *
@@ -13,8 +13,9 @@
  * - Union 1.0: plain layers on c, without residuals.
  * - Union 2.1, Tile, lite: control layers on the image rows; before the first one c = before_proj(c) + x.
  * Their residuals go to x after each layer of the transformer's noise refiner.
- * - Union 2.0: as 2.1, but the control layers themselves take the place of the refiner's layers, all of them,
- * and run again in the main stage. Only as many residuals are used as the transformer's refiner has layers.
+ * - Union 2.0: as 2.1, but all control layers run in place of the refiner's layers, and again in the main
+ * stage. In the refiner only the first control layers, as many as the transformer's refiner has, add
+ * residuals.
  *
  * Control latent: 16 channels (1.0), or 33: latent, mask, latent of the image to inpaint.
  *
@@ -37,8 +38,8 @@ enum { PASS_REFINER, PASS_MAIN };
 
 struct control_settings {
     float norm_eps;
-    /* The transformer's layer at which each control layer stands (control_layers_places in config.json). All
-     * 0: equal distances. */
+    /* Index of the transformer's layer after which each control layer runs (control_layers_places in
+     * config.json). All 0: equal distances. */
     unsigned short place[CONTROL_LAYERS_MAX];
 };
 
@@ -287,7 +288,7 @@ static void control_declare(const struct component *c, struct lane *lanes, int n
     }
 }
 
-/* The transformer's layer at which control layer i stands. */
+/* Index of the transformer's layer after which control layer i runs. */
 static int control_place(const struct component *c, const struct component *denoiser, int i) {
     const struct control_settings *s = (const struct control_settings *)c->settings;
     int layers = c->dims[LAYERS], of = denoiser->dims[LAYERS];
@@ -312,46 +313,33 @@ static enum status control_check(const struct component *c, const struct compone
         of[HEAD], of[REFINERS], of[LAYERS] - 1, channels, 2 * channels + 1);
 }
 
-/* Index of a block in the network's blocks. */
-static int control_block(const struct component *c, const struct block_kind *kind, int number) {
-    int i = 0;
-    while (c->blocks[i].kind != kind || c->blocks[i].number != number) i++;
-    return i;
-}
-
 static int control_visits(const struct component *c, const struct component *denoiser,
                           struct control_visit *visits) {
     const int32_t *d = c->dims;
-    int n = 0, after = zimage_embedder_block(denoiser), refiners = denoiser->dims[REFINERS];
+    bool by_layers = d[REFINER] == REFINER_LAYERS; /* the control layers run in the refiner's place */
+    const struct block_kind *before = by_layers ? &control_kind_layer_before : &control_kind_refiner_before,
+                            *layer = by_layers ? &control_kind_layer : &control_kind_refiner;
+    int n = 0, n_layers = by_layers ? d[LAYERS] : d[REFINERS], refiners = denoiser->dims[REFINERS];
+    int after = component_find_block(denoiser, &zimage_kind_embedder, 0);
     visits[n++] =
-        (struct control_visit){.block = control_block(c, &control_kind_embedder, 0), .after = after};
-    if (d[REFINER] == REFINER_CONTROL)
-        visits[n++] = (struct control_visit){.block = control_block(c, &control_kind_refiner_before, 0),
-                                             .after = after};
-    if (d[REFINER] == REFINER_LAYERS)
-        visits[n++] =
-            (struct control_visit){.block = control_block(c, &control_kind_layer_before, 0), .after = after};
-    for (int i = 0; i < refiners; i++) {
-        after = zimage_refiner_block(denoiser, i);
-        if (d[REFINER] != REFINER_LAYERS)
-            visits[n++] =
-                (struct control_visit){.block = control_block(c, &control_kind_refiner, i), .after = after};
-        else if (i < d[LAYERS])
-            visits[n++] =
-                (struct control_visit){.block = control_block(c, &control_kind_layer, i), .after = after};
+        (struct control_visit){.block = component_find_block(c, &control_kind_embedder, 0), .after = after};
+    if (d[REFINER] != REFINER_PLAIN)
+        visits[n++] = (struct control_visit){.block = component_find_block(c, before, 0), .after = after};
+    for (int i = 0; i < n_layers; i++) {
+        if (i < refiners) after = component_find_block(denoiser, &zimage_kind_noise, i);
+        visits[n++] = (struct control_visit){.block = component_find_block(c, layer, i), .after = after};
     }
-    for (int i = refiners; i < d[LAYERS] && d[REFINER] == REFINER_LAYERS; i++)
-        visits[n++] =
-            (struct control_visit){.block = control_block(c, &control_kind_layer, i), .after = after};
     /* x includes the refiner's residuals of all networks: the visit follows theirs. */
-    visits[n++] = (struct control_visit){.block = control_block(c, &control_kind_layer_before, 0),
-                                         .after = zimage_layer_block(denoiser, 0) - 1,
+    visits[n++] = (struct control_visit){.block = component_find_block(c, &control_kind_layer_before, 0),
+                                         .after = component_find_block(denoiser, &zimage_kind_layer, 0) - 1,
                                          .pass = PASS_MAIN};
-    for (int i = 0; i < d[LAYERS]; i++)
+    for (int i = 0; i < d[LAYERS]; i++) {
+        int place = control_place(c, denoiser, i);
         visits[n++] =
-            (struct control_visit){.block = control_block(c, &control_kind_layer, i),
-                                   .after = zimage_layer_block(denoiser, control_place(c, denoiser, i)),
+            (struct control_visit){.block = component_find_block(c, &control_kind_layer, i),
+                                   .after = component_find_block(denoiser, &zimage_kind_layer, place),
                                    .pass = PASS_MAIN};
+    }
     return n;
 }
 

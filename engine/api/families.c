@@ -89,7 +89,7 @@ static json_t *takes_json(const struct sluice_model *m) {
     if (has_control_networks(r)) add_input(list, "--control-net", "control network (ControlNet)", false);
     if (r->images.references_max) add_input(list, "--ref-image", references, r->images.references_min > 0);
     if (recipe_redux_slot(r) < SLOTS_MAX)
-        add_input(list, "--redux-image", "images that join the prompt, with --redux", false);
+        add_input(list, "--redux-image", "images added to the prompt, with --redux", false);
     for (int i = 0; i < denoiser->n_blocks; i++) skippable |= denoiser->blocks[i].kind->skippable;
     if (r->defaults.cfg_scale != 1 && skippable)
         add_input(list, "--slg-layers", "skip-layer guidance", false);

@@ -70,7 +70,7 @@ static void emit(struct running *r, int image, int frame, struct tensor rgb, str
     if (last) report->n_images = image + 1;
 }
 
-/* Keeps a decoded frame, the packed pixels of layout.rgb and layout.alpha, for the upscaler. */
+/* Copies a decoded frame from layout.rgb and layout.alpha to the upscaler's input images. */
 static void keep_frame(const struct job *job, int image, int frame) {
     const struct layout *l = &job->layout;
     int32_t at = (int32_t)(image * job->request.frames + frame);

@@ -171,7 +171,7 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     return e->code;
 }
 
-/* Fails because a component is present without the encoder whose output it reads. */
+/* Fails with MISSING: the component in `slot` is present, but not the encoder in `source` that it reads. */
 static enum status fail_no_source(const struct sluice_model *m, int slot, int source, struct error *e) {
     const struct slot *reader = &m->recipe->slot[slot], *read = &m->recipe->slot[source];
     return error_set(

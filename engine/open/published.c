@@ -223,7 +223,7 @@ static enum status make_index(const struct binding *b, int slot, struct tensor_i
 }
 
 /* Binds the component of one slot. An autoencoder's encoder borrows the index of its decoder, which must be
- * bound first. decoder: read for an encoder only. */
+ * bound first. decoder: the decoder's component; unused for other slots than the encoder. */
 static enum status bind_slot(const struct binding *b, int slot, const struct component *decoder,
                              struct component *c, struct error *e) {
     configuration_begin(b->recipe, slot, b->sys, c);
@@ -250,8 +250,7 @@ bool published_takes_part(const struct sluice_part *part) {
     return false;
 }
 
-/* True if a model without files has the component: an extra one only with its flag, or with the flag of the
- * file that holds both. */
+/* True if a model without files has the component of this slot: extra ones only if a flag chooses them. */
 static bool is_bound(const struct slot *slot, const struct sluice_model_options *o) {
     const char *flag = slot->shares_file_with ? slot->shares_file_with : slot->flag;
     bool given = false;
@@ -308,8 +307,8 @@ static int published_value(const struct family *family, const char *name) {
     return -1;
 }
 
-/* Gives a control network the sizes of its denoiser: dimensions that both families have with one published
- * value, and that the denoiser's slot changes (SDXL's UNet). */
+/* Gives a control network the sizes of its denoiser, such as SDXL's UNet. Copies the dimensions that the
+ * denoiser's slot changes, if both families publish them with the same value. */
 static void follow_denoiser(struct slot *network, const struct slot *denoiser) {
     int n = 0;
     for (int i = 0; i < SLOT_DIMENSIONS_MAX && denoiser->dimension[i].name; i++) {

@@ -23,14 +23,13 @@ const struct recipe *sizes_find_recipe(const char *name, struct error *e);
 enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int only, const char *text,
                        struct error *e);
 
-/* True for the flag of an extra part (slot.extra) with its family's name: "--redux redux". */
+/* True for the flag of an extra part (slot.extra) with the name of its family: "--redux redux". */
 bool published_takes_part(const struct sluice_part *part);
 
 /* Binds a component in bf16 for each slot of the recipe that the options do not disable, and for extra slots
- * whose flags the options have. component: SLOTS_MAX
- * entries, to be destroyed also after failure. The components' weights cannot be read, because there are no
- * files. *tokenizer_bytes: estimated memory of the tokenizers. MEMORY, or a family's error about inconsistent
- * sizes. */
+ * whose flags the options have. component: SLOTS_MAX entries, to be destroyed also after failure. The
+ * components' weights cannot be read, because there are no files. *tokenizer_bytes: estimated memory of the
+ * tokenizers. MEMORY, or a family's error about inconsistent sizes. */
 enum status published_bind(struct sys *sys, const struct recipe *recipe, const struct sizes *sizes,
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e);

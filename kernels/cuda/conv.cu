@@ -174,7 +174,7 @@ struct finish_call {
     int32_t channels, columns;
     float factor; /* power of two by which values of `from` are multiplied */
     float scale;  /* factor of convolution and bias */
-    float slope;  /* factor of negative values; `slopes` replaces it */
+    float slope;  /* factor of negative values without `slopes` */
     bool doubled;
     int32_t row, library_row, library_columns; /* doubled: row of the image and library row of pixel 0 */
     enum finishing finish;
@@ -190,7 +190,7 @@ __device__ static inline int64_t result_of(const struct finish_call &f, int64_t 
 }
 
 /* out = finish(scale (factor from + bias) + residual) for four channels of a pixel. Grid: rows_grid_of, rows
- * are pixels; no shared memory; 30 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
+ * are pixels; no shared memory; 34 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
  * memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1) finish_pixels(const struct finish_call f) {
     int64_t i = 4 * first_quad();

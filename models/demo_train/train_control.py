@@ -8,7 +8,7 @@ and VAE stay frozen.
     python train_control.py --minutes 60           run again to resume; --out also writes the diffusers folder
     python train_control.py --minutes 0 --evaluate 100 --out ../demo/controlnet
 
-Captions name no place, so that only the outlines tell it. Drawings and outlines are encoded once, to work/control.pt.
+Captions name no place: only the outlines give it. Drawings and outlines are encoded once, to work/control.pt.
 """
 import argparse
 import os

@@ -99,7 +99,7 @@ def run_case(load, arguments_of, case, step):
         sized = dict(width=width, height=height) if first.packed else {}
         drawn = second(**common, **sized, image=begin, strength=hires["strength"], num_inference_steps=hires["steps"], output_type="pil")[0]
         images.append((first.latents, second.latents, torch.from_numpy(np.array(drawn))))
-    tensors["noise" if case["batch"] else ""] = torch.cat([first[0] for first, _, _ in images])
+    tensors["noise"] = torch.cat([first[0] for first, _, _ in images])
     for i, latent in enumerate([*images[0][0][1:], *images[0][1][:-1]]):
         if case["batch"] == 1:
             tensors[f"latent_{i + 1:03}"] = latent

@@ -91,7 +91,7 @@ const struct gate gate_flux_kontext = {.request = REQUEST(REFERRING),
                                        .cuda = CUDA_BUDGETS_AND_PLANS};
 const struct gate gate_flux_fill = {
     .request = REQUEST(FILLED(2)), .other = REQUEST(FILLED(1)), .threads = 1, .always = true};
-/* Two images join the prompt, whose negative is shorter; then one image without a prompt. */
+/* Two Redux images with a prompt; the negative prompt has no image rows. Then one image without a prompt. */
 const struct gate gate_flux_redux = {
     .request = REQUEST(.steps = 1, .batch = 2, .guidance = 3.5, .cfg_scale = 2.5, .redux_images = references,
                        .n_redux_images = 2, .redux_strength = 0.5),
@@ -99,8 +99,8 @@ const struct gate gate_flux_redux = {
     .threads = 1,
     .always = true,
     .in_bf16 = true};
-/* The denoiser reads the control image. Networks: several images of one network, two networks, windows, lanes
- * that add another lane's residuals, in groups. */
+/* Flux.1 Canny, whose denoiser reads the control image; control networks: several images of one network, two
+ * networks, windows, lanes that add another lane's residuals, groups of lanes. */
 static const struct sluice_control denoisers_image[] = {CONTROL(-1, &wide_picture, 1, -1, 0, 1)};
 static const struct sluice_control flux_networks[] = {CONTROL(0, &wide_picture, 0.8, -1, 0, 1),
                                                       CONTROL(1, &tall_picture, 1, -1, 0.5, 1)};

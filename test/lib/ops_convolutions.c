@@ -41,13 +41,14 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
 /* Epsilon of the pixel norm: (1e-12)^2 / 100 channels, because PyTorch bounds |x| below by 1e-12. */
 static const float PIXEL_EPS = 1e-26f;
 
-/* Returns n channels, from channel `first` on, of an image. */
+/* Returns channels [first, first + n) of an image, a view. */
 static struct tensor channels_of(struct tensor image, int32_t first, int32_t n) {
     image.data = (float *)image.data + first;
     image.dim[2] = n;
     return image;
 }
 
+/* Applies the last step of a convolution to value v of output channel n. */
 static double conv_finished(const struct conv_options *o, int32_t n, double v) {
     double slope = o->finish == FINISH_PRELU        ? load(&o->slopes, 0, n)
                    : o->finish == FINISH_LEAKY_RELU ? (double)o->slope
@@ -56,7 +57,8 @@ static double conv_finished(const struct conv_options *o, int32_t n, double v) {
     return o->finish == FINISH_TO_SIGNED ? 2 * v - 1 : v < 0 ? slope * v : v;
 }
 
-static void run_case(struct conv_case c, struct conv_options o, bool within) {
+/* side_by_side: `in` and `out` are columns of one wider image. */
+static void run_case(struct conv_case c, struct conv_options o, bool side_by_side) {
     case_begin();
     int32_t stride = o.stride == 2 ? 2 : 1, before = o.stride == 2 ? o.pad_before : c.k / 2;
     struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
@@ -66,7 +68,7 @@ static void run_case(struct conv_case c, struct conv_options o, bool within) {
         memset(in.data, 0, sizeof(float) * (size_t)c.c);
     struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, 3, dim, 0, 1);
-    if (within) {
+    if (side_by_side) {
         struct tensor wide = tensor_random(DTYPE_F32, SHAPE(dim[0], dim[1], c.n + c.c + 3), 0, 1);
         in = channels_of(wide, 1, c.c);
         out = channels_of(wide, c.c + 2, c.n);

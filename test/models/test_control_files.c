@@ -1,4 +1,4 @@
-/* Files of control networks: prefixes, conversion, inspection, and the errors for files that are none. Uses
+/* Files of control networks: prefixes, conversion, inspection, and the errors for other files. Uses
  * the synthetic networks (test/lib/synthetic_control.c). */
 #include "loaders/loaders.h"
 #include "test/lib/gates.h"
@@ -101,6 +101,7 @@ static void test_files_give_equal_bits(void) {
           "a network in q8_0 changes nothing: %s", r.error.what);
 }
 
+/* beside: inspects the network as two --control-net parts of the model; else alone. */
 static json_t *inspect(const char *path, bool beside) {
     struct sluice_part parts[] = {{"--control-net", path}, {"--control-net", path}};
     struct sluice_model_options from = {.struct_size = sizeof from,

@@ -27,7 +27,7 @@ enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 
 struct influence_run {
     const struct golden *golden;
-    char folder[PATH], model[PATH + 8]; /* copy of the model and control networks; the model in it */
+    char folder[PATH], model[PATH + 8]; /* copies of model and control networks; the model's copy */
     const struct tensor_index *index;
     enum result result;
     struct tensor
@@ -152,8 +152,8 @@ static size_t slot_name_offset(const struct slot *slot, const char *name) {
     return prefix && strncmp(name + folder, slot->prefix, prefix) ? 0 : folder + prefix;
 }
 
-/* Returns the length of the folder of control network k and the point behind it at the start of a tensor
- * name; 0: the tensor belongs to another component. */
+/* Returns the length of "FOLDER." of control network k at the start of a tensor name; 0: the tensor belongs
+ * to another component. */
 static size_t network_name_offset(const struct fixture *f, int k, const char *name) {
     const char *folder = k >= 0 && k < SLUICE_CONTROLS_MAX ? f->control_nets[k] : NULL;
     size_t n = folder ? strlen(folder) : 0;

@@ -1,6 +1,7 @@
 /* Upscalers against PyTorch (test/golden/upscale.py), which gives the bits of spandrel: names of ESRGAN,
  * BSRGAN and Real-ESRGAN, pixel unshuffle of odd sizes, images of one row and of many bands. Pixels are equal
- * under every budget, after the decoder and alone; alpha is Pillow's Lanczos; invalid requests are refused.
+ * under every budget, after the decoder and alone; alpha is enlarged with Pillow's Lanczos; invalid requests
+ * are refused.
  */
 #include "engine/pictures/resample.h"
 #include "loaders/loaders.h"
@@ -34,20 +35,20 @@ static struct sluice_picture picture_of(int width, int height, bool alpha) {
                                    .name = "image.png"};
 }
 
-/* The image that the run has made, and its alpha. */
-static struct seen {
+/* The last image that a run reported, and its alpha; n: number of images so far. */
+static struct reported {
     int width, height, n;
     uint8_t *rgb, *alpha;
-} seen;
+} reported;
 
 static void on_image(void *user, const struct sluice_image *image) {
     (void)user;
     size_t pixels = (size_t)image->width * (size_t)image->height;
-    free(seen.rgb);
-    free(seen.alpha);
-    seen = (struct seen){image->width, image->height, seen.n + 1, malloc(3 * pixels), NULL};
-    memcpy(seen.rgb, image->rgb, 3 * pixels);
-    if (image->alpha) seen.alpha = memcpy(malloc(pixels), image->alpha, pixels);
+    free(reported.rgb);
+    free(reported.alpha);
+    reported = (struct reported){image->width, image->height, reported.n + 1, malloc(3 * pixels), NULL};
+    memcpy(reported.rgb, image->rgb, 3 * pixels);
+    if (image->alpha) reported.alpha = memcpy(malloc(pixels), image->alpha, pixels);
 }
 
 static bool open_upscaler(struct rig *rig, const char *model, const char *path) {
@@ -98,7 +99,7 @@ static double error_of(struct sys *sys, const char *reference, int number, int d
                 double g = (double)got[(int64_t)c * got_dim[1] * got_dim[2] + at];
                 error += (g - w) * (g - w), norm += w * w;
                 double byte = fmin(fmax(255 * (g / 2 + 0.5), 0), 255);
-                bytes += fabs(seen.rgb[3 * at + c] - byte) > 0.51;
+                bytes += fabs(reported.rgb[3 * at + c] - byte) > 0.51;
             }
     check(want && got && (got_dim[1] - 1) / down + 1 == want_dim[0] &&
               (got_dim[2] - 1) / across + 1 == want_dim[1],
@@ -188,7 +189,7 @@ static void test_residency(void) {
     }
 }
 
-/* Alpha is what Pillow's Lanczos makes of it, colours are those of the image without alpha. */
+/* Alpha is enlarged with Pillow's Lanczos; colours are those of the image without alpha. */
 static void test_alpha(void) {
     static uint8_t triples[3 * 64 * 64], larger[3 * 64 * 64];
     struct rig rig;
@@ -201,29 +202,31 @@ static void test_alpha(void) {
         grey.rgb = triples, grey.alpha = NULL;
         picture_resize(&rig.fault_sys.sys, &grey, PILLOW_LANCZOS, (struct picture_size){26, 18}, larger, &e);
         int differing = 0;
-        for (int i = 0; i < 26 * 18 && seen.alpha; i++) differing += larger[3 * i] != seen.alpha[i];
-        check(seen.alpha && !differing && e.code == OK, "%d values of alpha differ", differing);
-        uint8_t *with_alpha = memcpy(malloc(3 * 26 * 18), seen.rgb, 3 * 26 * 18);
+        for (int i = 0; i < 26 * 18 && reported.alpha; i++) differing += larger[3 * i] != reported.alpha[i];
+        check(reported.alpha && !differing && e.code == OK, "%d values of alpha differ", differing);
+        uint8_t *with_alpha = memcpy(malloc(3 * 26 * 18), reported.rgb, 3 * 26 * 18);
         picture.alpha = NULL;
         run_ok(&rig, &request, "no alpha");
-        check(!seen.alpha && !memcmp(with_alpha, seen.rgb, 3 * 26 * 18), "alpha changes colours");
+        check(!reported.alpha && !memcmp(with_alpha, reported.rgb, 3 * 26 * 18), "alpha changes colours");
         free(with_alpha);
     }
     rig_close(&rig);
 }
 
-/* A generated image enlarged after the decoder has the pixels of the saved image enlarged alone. */
+/* An image enlarged after the decoder has the same pixels as the decoded image enlarged by sluice_upscale. */
 static void test_after_decoder(void) {
     struct rig rig, alone;
     const char *path = "test/golden/upscale/x2plus/model.safetensors";
     struct sluice_request request = request_fox(48, 32, 1, 2, 1);
     if (open_upscaler(&rig, "test/golden/zimage_a/model", path) && open_upscaler(&alone, NULL, path)) {
         struct result plain = run_ok(&rig, &request, "plain");
-        int width = seen.width, height = seen.height;
-        uint8_t *rgb = memcpy(malloc((size_t)(3 * width * height)), seen.rgb, (size_t)(3 * width * height));
+        int width = reported.width, height = reported.height;
+        uint8_t *rgb =
+            memcpy(malloc((size_t)(3 * width * height)), reported.rgb, (size_t)(3 * width * height));
         request.upscale = true;
         struct result large = run_ok(&rig, &request, "upscale");
-        check(seen.width == 2 * width && seen.height == 2 * height, "size %dx%d", seen.width, seen.height);
+        check(reported.width == 2 * width && reported.height == 2 * height, "size %dx%d", reported.width,
+              reported.height);
         check(large.n_images == 2 && strcmp(large.image[1], plain.image[1]), "the images are not enlarged");
         struct sluice_plan plan = {.struct_size = sizeof plan};
         check(!sluice_plan_summary(rig.session, &plan, NULL) && plan.width == 2 * width, "planned size");
@@ -234,7 +237,7 @@ static void test_after_decoder(void) {
         struct result r = run_ok(&alone, &single, "alone");
         check(!strcmp(r.image[0], large.image[1]), "pixels differ from those of sluice_upscale");
         int status = sluice_upscale(rig.session, &picture, &single, NULL);
-        check(!status && seen.width == 2 * width, "sluice_upscale with a whole model");
+        check(!status && reported.width == 2 * width, "sluice_upscale with a whole model");
         rig_close(&alone);
         free(rgb);
     }
@@ -272,7 +275,7 @@ int main(void) {
     test_alpha();
     test_after_decoder();
     test_refusals();
-    free(seen.rgb);
-    free(seen.alpha);
+    free(reported.rgb);
+    free(reported.alpha);
     return finish();
 }

@@ -330,10 +330,16 @@ static void test_invalid_factors_are_rejected(void **state) {
     adapted_scratch();
     struct tensor kernel = tensor_random(DTYPE_F32, SHAPE(40, 8, 1, 1), 0, 1);
     kernel.adapters = one_adapter(chain, (struct factors){4, 0, 39, DTYPE_F32, 1}, &kernel);
-    op_conv2d(&x, tensor_random(DTYPE_F32, SHAPE(2, 2, 40), 0, 1),
-              tensor_random(DTYPE_F32, SHAPE(2, 2, 8), 0, 1), kernel, (struct epilogue){0},
-              (struct conv_options){.upsample = 1});
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(2, 2, 8), 0, 1),
+                  out = tensor_random(DTYPE_F32, SHAPE(2, 2, 40), 0, 1);
+    op_conv2d(&x, out, in, kernel, (struct epilogue){0}, (struct conv_options){.upsample = 1});
     expect_error_text("operator conv2d: invalid adapter's up");
+    kernel.adapters = one_adapter(chain, (struct factors){4, 0, 40, DTYPE_F32, 1}, &kernel);
+    op_conv2d(&x, out, in, kernel, (struct epilogue){0},
+              (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
+    expect_error_text("expected no scale or finish");
+    op_conv2d(&x, out, in, kernel, (struct epilogue){0}, (struct conv_options){.upsample = 1, .scale = 0.5f});
+    expect_error_text("expected no scale or finish");
 }
 
 /* Other operators reject weights with adapters, but accept rows that no adapter changes. */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Control images on the command line: which network and settings an image gets, plans, metadata, warnings, errors.
-# test_control_images.c tests what the library makes of them.
+# test_control_images.c tests the results.
 #
 # usage: control_images.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (Stable Diffusion 1, for which test/golden/control_sd1 has networks)
 . "$(dirname "$0")/harness.sh"
@@ -63,19 +63,21 @@ while IFS='|' read -r code line pattern; do
     expect "$code" "$line" generate -m "$model" -p fox $line
     check "message has $pattern" has ../err "^sluice: .*$pattern"
 done <<END
-2|--control-net $net|control network has no control image.*--control-image FILE behind it
+2|--control-net $net|control network has no control image.*--control-image FILE after it
 2|--control-net $net --control-net $net_2 --control-image c.png|no control image (--control-net $net)
 2|--control-image c.png|this model reads no control image itself.*--control-net FILE
 2|--control-net $net --control-strength 1|control 0 has no control image
 2|--control-net $net --control-image c.png --control-strength 1 --control-strength 2|given twice for one control image.*"1" and "2"
 2|--control-net $net --control-image c.png --control-end 0|--control-end.*a number from 0.001 to 1
 2|--control-net $net --control-image c.png --control-mode canny|only for union control networks
+2|--control-net $net --control-image c.png --control-mode 4294967295|only for union control networks
 2|--control-net $net --control-image c.png --control-mask c.png|--control-mask cannot be used with this control network
 3|--control-net $net --control-image none.png|cannot read the image.*none.png
 2|--control-net $net --control-image c.png -o c.png|--output would overwrite the file of --control-image
 2|--guess-mode|there is no control network
 2|--hires-steps 3|there is no second pass
 2|--redux-strength 1|there is no image for Flux Redux
+2|--redux-image c.png --redux-image c.png --redux-image c.png --redux-image c.png --redux-image c.png|number of images (--redux-image).*5.*at most 4
 2|--control c.png --scribble|--scribble, expected --control-image FILE.*controlnet_aux
 END
 images="--control-image c.png --control-image c.png --control-image c.png --control-image c.png"
