@@ -39,10 +39,11 @@ enum flag_kind {
     FLAG_PROMPT, /* struct prompt_text */
     FLAG_WHOLE,  /* whole number in [least, most], stored as int */
     FLAG_REAL,   /* number in [least, most], stored as double */
-    FLAG_SCALES, /* one or two guidance scales in [least, most], stored as struct scales */
-    FLAG_LAYERS, /* layer numbers in [least, most], stored as struct layers */
-    FLAG_SEED,   /* struct seed */
-    FLAG_SIZE,   /* size of RAM in bytes, stored as int64_t */
+    FLAG_REAL_ABOVE,     /* as FLAG_REAL, without the number `least` itself */
+    FLAG_SCALES,         /* one or two guidance scales in [least, most], stored as struct scales */
+    FLAG_LAYERS,         /* layer numbers in [least, most], stored as struct layers */
+    FLAG_SEED,           /* struct seed */
+    FLAG_SIZE,           /* size of RAM in bytes, stored as int64_t */
     FLAG_DEVICE_SIZE,    /* struct device_size */
     FLAG_CHOICE,         /* one of the words in `choices`, stored as const char * */
     FLAG_CHOICE_OR_PART, /* as FLAG_CHOICE; any other text is the path of a model part and stores "model" */

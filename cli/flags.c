@@ -19,6 +19,7 @@
 #define TEXT(value, field)                     VALUE(value, FLAG_STRING, field)
 #define INPUT(value, field)                    VALUE(value, FLAG_INPUT, field)
 #define WHOLE(field, least, most)              RANGE("N", FLAG_WHOLE, field, least, most)
+#define ABOVE(value, field, least, most)       RANGE(value, FLAG_REAL_ABOVE, field, least, most)
 #define REAL(value, field, least, most)        RANGE(value, FLAG_REAL, field, least, most)
 #define CONTROL(value, kind, field, least, most)                                                             \
     value, kind, offsetof(struct control_args, field), least, most, NULL
@@ -139,9 +140,9 @@ static const struct flag static_flags[] = {
      "image added to the prompt (Flux Redux); repeatable"},
     {NULL, RUNS, NULL, "--redux-strength", REAL("S", redux_strength, 0, SLUICE_SCALE_MAX),
      "factor of prompt and image embeddings; default 1"},
-    {NULL, RUNS, NULL, "--hires", REAL("SCALE", hires, 1, 8),
-     "second pass at SCALE times the size; default: none"},
-    {NULL, RUNS, NULL, "--hires-strength", REAL("S", hires_strength, 0.001, 1),
+    {NULL, RUNS, NULL, "--hires", ABOVE("SCALE", hires, 1, 8),
+     "second pass at SCALE times the size, rounded down to the model's step; default: none"},
+    {NULL, RUNS, NULL, "--hires-strength", ABOVE("S", hires_strength, 0, 1),
      "denoising strength of the second pass; default 0.5"},
     {NULL, RUNS, NULL, "--hires-steps", WHOLE(hires_steps, 1, SLUICE_STEPS_MAX),
      "second pass: S*N of N steps run; default: --steps"},

@@ -147,7 +147,8 @@ static void on_progress(void *user, const struct sluice_progress *now) {
     struct generation *generation = user;
     const struct args *args = generation->args;
     /* Prints the seed when the run begins to compute, so that a run refused earlier prints only its error. */
-    if (!generation->seed_printed && (args->seed.random || !(args->quiet || generation->latent)))
+    if (!generation->seed_printed &&
+        (args->seed.random || !(args->quiet || generation->latent || generation->upscales)))
         message_note("seed %llu", (unsigned long long)generation->seed);
     generation->seed_printed = true;
     progress_show(&generation->progress, now);

@@ -73,6 +73,8 @@ int request_check(const struct args *args, struct sluice_error *e) {
     for (int i = 0; i < 3; i++)
         if (!args_has_flag(args, "--hires") && args_has_flag(args, hires[i]))
             return refuse(args, hires[i], "there is no second pass", "--hires SCALE too", e);
+    if (args->no_decode && args_has_flag(args, "--upscale-model"))
+        return refuse(args, "--upscale-model", "--no-decode makes no image to enlarge", "one of the two", e);
     if (args_has_flag(args, "--redux-strength") && !args->redux_images.n)
         return refuse(args, "--redux-strength", "there is no image for Flux Redux", "--redux-image FILE too",
                       e);

@@ -237,6 +237,7 @@ struct sluice_image {
     /* Denoising strength and steps of the second pass; 0: there was one pass. */
     double hires_strength;
     int hires_steps;
+    int enlarged; /* factor by which an upscaler enlarged the sides (--upscale-model); 0: none did */
 };
 
 /* A preview of an image, made after a step. */
@@ -580,7 +581,10 @@ SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char
  * "takes" (inputs other than the prompt):[{"flag","what","needed"}],"layouts" (of files):[...],
  * "sources":[{"repository" (Hugging Face),"flag" (null: a whole model),"files" (null: a diffusers folder),
  * "megabytes" (10^6 bytes, or null)}],"reference" (implementation that results are compared with, or null),
- * "like" (family whose parts are compared instead, or null)}]}. */
+ * "like" (family whose parts are compared instead, or null)}],"networks" (parts that belong to no
+ * model):[{"name","title","kind" ("control" or "upscaler"),"flag","of" (names of the models that a control
+ * network controls):[...],"modes" (of a union network):[...],"bytes" (in bf16),"bytes_for" (the model
+ * that a control network's size is for, or null),"sources" (as above)}]}. */
 SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* ---- the machine ---- */

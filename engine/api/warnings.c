@@ -148,7 +148,7 @@ static void warn_of_truncation(const struct sluice_session_options *to, const st
                      prompt ? "negative prompt" : "prompt", job->prompts.tokens[slot][prompt].n_ids,
                      recipe->slot[slot].family->display_name);
     }
-    for (int i = 0; i < SLOTS_MAX; i++) {
+    for (int i = 0; i < MODEL_COMPONENTS; i++) {
         const struct component *c = &job->model->component[i];
         if (c->family && c->family->kind != FAMILY_ENCODER) warn_of_component(to, c);
     }

@@ -64,6 +64,7 @@ static void emit(struct running *r, int image, int frame, struct tensor rgb, str
         .first_height = first ? first->request.height : 0,
         .hires_strength = first ? first->request.hires_strength : 0,
         .hires_steps = first ? first->request.hires_steps : 0,
+        .enlarged = job->upscale.from.width ? job->upscale.to.width / job->upscale.from.width : 0,
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;

@@ -65,11 +65,13 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
                          "the autoencoder has no encoder, which --hires-upscaler %s needs" WHERE "%s" EXPECTED
                          "a VAE with 'encoder.' tensors, or --hires-upscaler latent",
                          names[how], m->name);
+    const struct tensor_index *network = &m->component[MODEL_HIRES_UPSCALER].index;
     if (how >= HIRES_LANCZOS && component_picture_channels(model_component(m, FAMILY_ENCODER)) == RGBA)
         return error_set(e, USAGE,
                          "--hires-upscaler %s would lose the alpha of this model's images" WHERE "%s" EXPECTED
                          "latent or latent-bilinear",
-                         names[how], m->name);
+                         how == HIRES_MODEL && network->n_sources ? network->sources[0].path : names[how],
+                         m->name);
     struct picture_size size = second_pass_size(job);
     if (size.width <= r->width && size.height <= r->height)
         return error_set(e, USAGE,

@@ -57,6 +57,8 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
                              "%s" WHERE "%s" FOUND "\"none\"" EXPECTED "the path of a file or folder",
                              part_flag_chooses(flag, FAMILY_CONTROL)
                                  ? "a model runs without control networks if this flag is absent"
+                             : part_flag_chooses(flag, FAMILY_UPSCALER)
+                                 ? "no network enlarges images if this flag is absent"
                                  : "every model needs this component",
                              flag);
         }
@@ -245,11 +247,12 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
             part_flag_chooses(flag, FAMILY_DECODER) || part_flag_chooses(flag, FAMILY_TINY_DECODER);
         if (part_flag_chooses(flag, FAMILY_CONTROL)) continue;
         if (path && (!o->decodes_only || decodes)) open_flag(sys, o, files, flag, path, e);
-        if (e->code == BADMAGIC && part_flag_chooses(flag, FAMILY_UPSCALER)) {
+        /* Training checkpoints hold the weights in params_ema or params. */
+        if (e->code == BADMAGIC && strstr(e->found, "pickle") && part_flag_chooses(flag, FAMILY_UPSCALER)) {
             *e->expected = 0;
-            error_expected(
-                e, "a .safetensors file; to convert: python -c \"import torch, safetensors.torch as s; "
-                   "d = torch.load('IN.pth'); s.save_file(d.get('params_ema', d), 'OUT')\"");
+            error_expected(e, "safetensors; to convert: python -c \"import torch,safetensors.torch as s;"
+                              "d=torch.load('IN.pth');"
+                              "s.save_file(d.get('params_ema',d.get('params',d)),'OUT')\"");
         }
         report_failure(files, e);
     }

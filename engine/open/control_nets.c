@@ -43,7 +43,7 @@ enum status control_nets_open_published(struct sluice_model *m, const struct slu
                              CONTROLS_MAX);
         struct component *c = &m->component[MODEL_CONTROL + n++];
         const struct slot *denoiser = &m->recipe->slot[recipe_slot(m->recipe, FAMILY_DENOISER)];
-        if (published_bind_network(m->sys, o->parts[i].path, denoiser, c, e) == OK)
+        if (published_bind_network(m->sys, &o->parts[i], denoiser, c, e) == OK)
             check_denoiser(c, model_component(m, FAMILY_DENOISER), e);
     }
     return e->code;

@@ -484,8 +484,9 @@ enum status pipeline_check_disabled_parts(const struct sluice_model_options *o, 
                                           const char *model, struct error *e) {
     const char *last = NULL;
     for (int i = 0; i < o->n_parts; i++) {
-        if (!part_is_none(&o->parts[i])) continue;
         const char *flag = o->parts[i].flag;
+        bool outside = part_flag_chooses(flag, FAMILY_CONTROL) || part_flag_chooses(flag, FAMILY_UPSCALER);
+        if (!part_is_none(&o->parts[i]) || outside) continue;
         const struct slot *slot = recipe->slot;
         while (slot->family && (!slot->flag || strcmp(slot->flag, flag) != 0)) slot++;
         if (!slot->family) return fail_unused_flag(recipe, flag, "none", e);

@@ -284,17 +284,18 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
     return e->code;
 }
 
-/* Fails because no control network has this name; lists the names. */
-static enum status unknown_network(const char *name, struct error *e) {
+/* Fails because no network of this kind has the name, and lists the names. flag: of the network. */
+static enum status unknown_network(const char *name, const char *flag, enum family_kind kind,
+                                   struct error *e) {
     char names[256] = "";
     size_t n = 0;
     for (const struct family *const *f = families; *f && n < sizeof names; f++)
-        if ((*f)->kind == FAMILY_CONTROL)
+        if ((*f)->kind == kind)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", (*f)->name);
     return error_set(e, USAGE,
-                     "unknown control network; with --family, --control-net takes a name" WHERE
-                     "--control-net" FOUND "%s" EXPECTED "%s, with changed sizes as NAME:size=value,...",
-                     name, names);
+                     "unknown %s; with --family, %s takes a name" WHERE "%s" FOUND "%s" EXPECTED
+                     "%s, with changed sizes as NAME:size=value,...",
+                     kind == FAMILY_CONTROL ? "control network" : "upscaler", flag, flag, name, names);
 }
 
 /* Published value of a denoiser family's dimension; -1: no such dimension. */
@@ -319,15 +320,17 @@ static void follow_denoiser(struct slot *network, const struct slot *denoiser) {
     }
 }
 
-enum status published_bind_network(struct sys *sys, const char *name, const struct slot *denoiser,
-                                   struct component *c, struct error *e) {
+enum status published_bind_network(struct sys *sys, const struct sluice_part *part,
+                                   const struct slot *denoiser, struct component *c, struct error *e) {
+    const char *name = part->path;
+    enum family_kind kind = denoiser ? FAMILY_CONTROL : FAMILY_UPSCALER;
     char family[64];
     size_t length = strcspn(name, ":");
     int slot;
     snprintf(family, sizeof family, "%.*s", (int)length, name);
     const struct recipe *found = models_find_extra(family, &slot);
-    if (!found || found->slot[slot].family->kind != FAMILY_CONTROL) return unknown_network(name, e);
-    struct sizes *sizes = sys_new(sys, 1, sizeof *sizes, "the sizes of a control network", e);
+    if (!found || found->slot[slot].family->kind != kind) return unknown_network(name, part->flag, kind, e);
+    struct sizes *sizes = sys_new(sys, 1, sizeof *sizes, "the sizes of a network", e);
     struct recipe *recipe = sys->alloc(sys, LINE_HOST, sizeof *recipe);
     struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
                         sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};
@@ -335,7 +338,7 @@ enum status published_bind_network(struct sys *sys, const char *name, const stru
     const char *dimensions = name[length] ? name + length + 1 : NULL;
     if (e->code == OK) {
         *recipe = *found;
-        follow_denoiser(&recipe->slot[slot], denoiser);
+        if (denoiser) follow_denoiser(&recipe->slot[slot], denoiser);
         if (sizes_read(sizes, recipe, slot, dimensions, e) == OK) bind_slot(&b, slot, NULL, c, e);
     }
     sys->release(sys, recipe);

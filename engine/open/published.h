@@ -34,11 +34,11 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e);
 
-/* Binds a control network in bf16, without files. name: a family, such as "unet_control", with published
- * sizes, or "unet_control:size=value,..." with changed ones as in --dims. denoiser: slot of the denoiser,
- * whose sizes the network follows. *c is destroyed by the caller, also after failure. USAGE: an unknown name;
- * lists the known ones. */
-enum status published_bind_network(struct sys *sys, const char *name, const struct slot *denoiser,
-                                   struct component *c, struct error *e);
+/* Binds a control network or an upscaler in bf16, without files. part->path: a family, such as
+ * "unet_control", with published sizes, or "unet_control:size=value,..." with changed ones as in --dims.
+ * denoiser: slot of the denoiser, whose sizes the control network follows; NULL: an upscaler. *c is destroyed
+ * by the caller, also after failure. USAGE: an unknown name; lists the known ones. */
+enum status published_bind_network(struct sys *sys, const struct sluice_part *part,
+                                   const struct slot *denoiser, struct component *c, struct error *e);
 
 #endif

@@ -13,5 +13,8 @@ extern const struct recipe upscaler_recipe;
 /* Opens the file of --upscale-model as m->component[MODEL_UPSCALER], and that of --hires-upscaler as
  * MODEL_HIRES_UPSCALER; absent files are skipped. Errors of binding. */
 enum status upscaler_open(struct sluice_model *m, struct component_files *files, struct error *e);
+/* The same without files (--family): the flags name families (published_bind_network). */
+enum status upscaler_open_published(struct sluice_model *m, const struct sluice_model_options *o,
+                                    struct error *e);
 
 #endif
