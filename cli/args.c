@@ -44,8 +44,11 @@ static int value_whole(const struct flag *flag, const char *text, int *out, stru
 int value_real(const struct flag *flag, const char *text, double *out, struct sluice_error *e) {
     char expected[96], *end;
     double value = strtod(text, &end);
-    snprintf(expected, sizeof expected, "a number from %g to %g", flag->least, flag->most);
-    if (!is_plain_number(text) || *end || !isfinite(value) || value < flag->least || value > flag->most)
+    bool above = flag->kind == FLAG_REAL_ABOVE;
+    snprintf(expected, sizeof expected, above ? "a number above %g, to %g" : "a number from %g to %g",
+             flag->least, flag->most);
+    if (!is_plain_number(text) || *end || !isfinite(value) || value < flag->least || value > flag->most ||
+        (above && value == flag->least))
         return fail_value(e, flag->name, text, expected);
     *out = value;
     return SLUICE_OK;
@@ -395,6 +398,7 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
     case FLAG_WHOLE:
         return value_whole(flag, text, to, e);
     case FLAG_REAL:
+    case FLAG_REAL_ABOVE:
         return value_real(flag, text, to, e);
     case FLAG_SCALES:
         return value_scales(flag, text, to, e);

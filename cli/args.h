@@ -39,17 +39,18 @@ enum flag_kind {
     FLAG_PROMPT, /* struct prompt_text */
     FLAG_WHOLE,  /* whole number in [least, most], stored as int */
     FLAG_REAL,   /* number in [least, most], stored as double */
-    FLAG_SCALES, /* one or two guidance scales in [least, most], stored as struct scales */
-    FLAG_LAYERS, /* layer numbers in [least, most], stored as struct layers */
-    FLAG_SEED,   /* struct seed */
-    FLAG_SIZE,   /* size of RAM in bytes, stored as int64_t */
+    FLAG_REAL_ABOVE,     /* as FLAG_REAL, without the number `least` itself */
+    FLAG_SCALES,         /* one or two guidance scales in [least, most], stored as struct scales */
+    FLAG_LAYERS,         /* layer numbers in [least, most], stored as struct layers */
+    FLAG_SEED,           /* struct seed */
+    FLAG_SIZE,           /* size of RAM in bytes, stored as int64_t */
     FLAG_DEVICE_SIZE,    /* struct device_size */
     FLAG_CHOICE,         /* one of the words in `choices`, stored as const char * */
     FLAG_CHOICE_OR_PART, /* as FLAG_CHOICE; any other text is the path of a model part and stores "model" */
     FLAG_SAMPLER,   /* name of a sampler, const char *; a schedule in the name goes to sampler_schedule */
     FLAG_SCHEDULER, /* name of a noise schedule, stored as const char * */
     FLAG_PART,      /* path of a model part, appended to struct args' parts */
-    /* Control images, see below; offset: of the value in struct control_args. */
+    /* Flags of one control image; `offset` is in struct control_args, not in struct args. */
     FLAG_CONTROL_NET,    /* path of a control network, a part of the model */
     FLAG_CONTROL_INPUT,  /* path of an image, stored as const char * */
     FLAG_CONTROL_STRING, /* text, stored as const char * */
@@ -181,17 +182,18 @@ struct loras {
 
 /* A control image and its settings. */
 struct control_args {
-    int network; /* number of the network, from 0; -1: none is given, the model itself reads the image */
+    int network; /* index of its --control-net; -1: there is none, and the denoiser reads the image */
     const char *image, *mask, *inpaint, *mode;
     double strength, start, end;
     bool canny;
-    const char *typed[FLAGS_MAX]; /* the value of flags[i] for this control; NULL: absent */
+    const char *typed[FLAGS_MAX]; /* the value of flags[i] for this control as typed; NULL: absent */
 };
 
+/* The control images of the command line, in its order. */
 struct controls {
     struct control_args at[SLUICE_CONTROLS_MAX];
     int n, n_networks;
-    bool begins; /* true: the next flag of a control starts a new one */
+    bool begins; /* true: the next control flag starts a new entry of `at` */
 };
 
 struct args {
@@ -251,18 +253,19 @@ int value_above_memory(const struct flag *flag, const char *text, struct sluice_
 
 /* ---- control images (args_controls.c) ----
  *
- * `--control-net PATH` opens a network, and each following --control-image is a control of it. The other
- * --control flags and --canny change the latest control, or start the first control of a network. Images in
- * front of the first network belong to it. */
+ * Each --control-image after `--control-net PATH` is a control of that network. The other --control flags and
+ * --canny change the latest control; directly after --control-net they start a new one. Controls before the
+ * first --control-net belong to the first network. */
 
 /* Stores a flag of kind FLAG_CONTROL_*. Fails with USAGE. */
 int controls_store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e);
 /* Value i of such a flag as typed, counted from 0; NULL after the last. */
 const char *controls_value(const struct args *args, const struct flag *flag, int i);
-/* Refuses networks without a control; `plan` without prompt assumes one. Call when all flags are read. */
 /* True if no control belongs to this network, and `plan` does not assume one. With -i and --mask an
  * inpainting network can run without. */
 bool controls_lack(const struct args *args, int network);
+/* Refuses networks without a control image. `plan` without a prompt and without control images assumes one
+ * for each network. Call after all flags are read. */
 int controls_check(const struct args *args, struct sluice_error *e);
 
 /* ---- text files that flags name ---- */

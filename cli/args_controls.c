@@ -1,4 +1,4 @@
-/* Control images on the command line: see args.h. */
+/* Flags of control images: the rules are in args.h. */
 #include "cli/args.h"
 
 #include "cli/fail.h"
@@ -11,7 +11,7 @@ static int too_many(const struct flag *flag, const char *text, struct sluice_err
                 text, SLUICE_CONTROLS_MAX);
 }
 
-/* Opens a network. Controls in front of the first network belong to it. */
+/* Adds a network to the model's parts. The first network gets the controls before it. */
 static int store_network(struct args *args, const struct flag *flag, const char *text,
                          struct sluice_error *e) {
     struct controls *controls = &args->controls;
@@ -25,7 +25,8 @@ static int store_network(struct args *args, const struct flag *flag, const char 
     return SLUICE_OK;
 }
 
-/* The control that a flag changes: the latest, or a new one after --control-net and for a second image. */
+/* Returns the control that a flag changes: the latest, or a new one after --control-net or for a second
+ * image. NULL: there are SLUICE_CONTROLS_MAX already. */
 static struct control_args *current(struct controls *controls, bool is_image) {
     struct control_args *last = controls->n ? &controls->at[controls->n - 1] : NULL;
     if (last && !controls->begins && !(is_image && last->image)) return last;
@@ -35,8 +36,6 @@ static struct control_args *current(struct controls *controls, bool is_image) {
     controls->begins = false;
     return last;
 }
-
-enum { MODE_DIGITS_MAX = 9 }; /* digits of --control-mode: the number fits int */
 
 int controls_store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     if (flag->kind == FLAG_CONTROL_NET) return store_network(args, flag, text, e);
@@ -56,10 +55,7 @@ int controls_store(struct args *args, const struct flag *flag, const char *text,
         *(bool *)to = true;
         return SLUICE_OK;
     }
-    bool digits = strspn(text, "0123456789") == strlen(text);
     if (!*text) return fail_value(e, flag->name, text, flag->value);
-    if (flag->kind == FLAG_CONTROL_STRING && digits && strlen(text) > MODE_DIGITS_MAX)
-        return fail_value(e, flag->name, text, "the number or name of a kind of control image");
     *(const char **)to = text;
     return SLUICE_OK;
 }
@@ -89,7 +85,7 @@ int controls_check(const struct args *args, struct sluice_error *e) {
         const char *path = controls_value(args, flag_find("--control-net"), i);
         return fail(e, SLUICE_USAGE,
                     "a control network has no control image" WHERE "--control-net %s" EXPECTED
-                    "--control-image FILE behind it (for inpainting networks --control-inpaint FILE "
+                    "--control-image FILE after it (for inpainting networks --control-inpaint FILE "
                     "--control-mask FILE, or -i FILE --mask FILE)",
                     path ? path : "");
     }
@@ -104,6 +100,6 @@ int controls_check(const struct args *args, struct sluice_error *e) {
     if (args->guess_mode && !controls->n && !controls->n_networks)
         return fail(e, SLUICE_USAGE,
                     "there is no control network" WHERE "--guess-mode" EXPECTED
-                    "--control-net PATH --control-image FILE too");
+                    "--control-net PATH and --control-image FILE");
     return SLUICE_OK;
 }

@@ -203,6 +203,21 @@ static void print_strings(const char *separator, const json_t *list) {
     json_array_foreach(list, i, string) printf("%s%s", i ? separator : "", json_string_value(string));
 }
 
+/* Prints the rows of one kind of network. */
+static void print_networks(const json_t *root, const char *kind, const char *heading) {
+    size_t i;
+    json_t *network;
+    printf("\n%-20s %9s  %s\n", heading, "in bf16", *kind == 'c' ? "models" : "name");
+    json_array_foreach(json_object_get(root, "networks"), i, network) {
+        char bytes[32];
+        if (strcmp(field_string(network, "kind"), kind) != 0) continue;
+        printf("%-20s %9s  ", field_string(network, "name"),
+               progress_bytes(field_number(network, "bytes"), bytes));
+        print_strings(", ", json_object_get(network, "of"));
+        printf("%s\n", *kind == 'c' ? "" : field_string(network, "title"));
+    }
+}
+
 static void print_families(json_t *root) {
     size_t i;
     json_t *family;
@@ -214,6 +229,24 @@ static void print_families(json_t *root) {
         printf("%-20s %10s %6.0f %9s  ", field_string(family, "name"), size, field_number(family, "steps"),
                progress_bytes(field_number(family, "bytes"), bytes));
         print_strings(", ", json_object_get(family, "pipelines"));
+        printf("\n");
+    }
+    print_networks(root, "control", "control network");
+    print_networks(root, "upscaler", "upscaler");
+}
+
+/* Prints the files of a model or network on Hugging Face. */
+static void print_sources(const json_t *family) {
+    size_t i;
+    json_t *row;
+    printf("files     on Hugging Face, GB\n");
+    json_array_foreach(json_object_get(family, "sources"), i, row) {
+        const char *flag = json_string_value(json_object_get(row, "flag"));
+        const char *files = json_string_value(json_object_get(row, "files"));
+        double megabytes = field_number(row, "megabytes");
+        printf("  %-28s %s: %.80s", flag ? flag : "-m", field_string(row, "repository"),
+               files ? files : "the folder");
+        if (megabytes > 0) printf(", %.3g", megabytes / 1000);
         printf("\n");
     }
 }
@@ -231,20 +264,32 @@ static void print_contents(const json_t *family) {
     json_array_foreach(json_object_get(family, "parts"), i, row) printf(
         "  %-28s %9s  %s%s\n", field_string(row, "flag"), progress_bytes(field_number(row, "bytes"), bytes),
         field_string(row, "name"), field_flag(row, "optional") ? ", optional" : "");
-    printf("files     on Hugging Face, GB\n");
-    json_array_foreach(json_object_get(family, "sources"), i, row) {
-        const char *flag = json_string_value(json_object_get(row, "flag"));
-        const char *files = json_string_value(json_object_get(row, "files"));
-        double megabytes = field_number(row, "megabytes");
-        printf("  %-28s %s: %.80s", flag ? flag : "-m", field_string(row, "repository"),
-               files ? files : "the folder");
-        if (megabytes > 0) printf(", %.3g", megabytes / 1000);
+    print_sources(family);
+}
+
+static void print_network(const json_t *network) {
+    char bytes[32];
+    bool control = !strcmp(field_string(network, "kind"), "control");
+    const char *size_for = json_string_value(json_object_get(network, "bytes_for"));
+    printf("%s: %s\n", field_string(network, "name"), field_string(network, "title"));
+    printf("size      %s in bf16%s%s\n", progress_bytes(field_number(network, "bytes"), bytes),
+           size_for ? ", for " : "", size_for ? size_for : "");
+    printf("flag      %s FILE; with `plan --family`, %s %s\n", field_string(network, "flag"),
+           field_string(network, "flag"), field_string(network, "name"));
+    if (control) printf("models    ");
+    if (control) print_strings(", ", json_object_get(network, "of"));
+    printf(control ? "\n" : "models    all; also `sluice upscale`, and between passes --hires-upscaler\n");
+    if (json_array_size(json_object_get(network, "modes"))) {
+        printf("modes     ");
+        print_strings(", ", json_object_get(network, "modes"));
         printf("\n");
     }
+    if (json_array_size(json_object_get(network, "sources"))) print_sources(network);
 }
 
 static void print_family(json_t *root) {
     const json_t *family = json_array_get(json_object_get(root, "families"), 0);
+    if (!family) return print_network(json_array_get(json_object_get(root, "networks"), 0));
     printf("%s: %s\n", field_string(family, "name"), field_string(family, "title"));
     printf("default   %.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
     if (field_number(family, "frames") > 1) printf(", %.0f frames", field_number(family, "frames"));
@@ -281,16 +326,19 @@ static void print_family(json_t *root) {
 /* Prints the list of families or its JSON: all, or the family named on the command line. Adds plans if
  * needed. */
 static int show_families(const struct args *args, json_t *root, struct sluice_error *e) {
-    json_t *families = json_object_get(root, "families");
+    json_t *families = json_object_get(root, "families"), *networks = json_object_get(root, "networks");
+    json_t *lists[] = {families, networks};
     const char *name = args->operands[0];
     char nearest[64] = "";
     int best = 100;
-    for (size_t i = name ? json_array_size(families) : 0; i--;) {
-        const char *other = field_string(json_array_get(families, i), "name");
-        if (name_nearer(name, other, &best)) snprintf(nearest, sizeof nearest, ", did you mean %s?", other);
-        if (strcmp(other, name) != 0) json_array_remove(families, i);
-    }
-    if (name && !json_array_size(families))
+    for (int list = 0; list < 2 && name; list++)
+        for (size_t i = json_array_size(lists[list]); i--;) {
+            const char *other = field_string(json_array_get(lists[list], i), "name");
+            if (name_nearer(name, other, &best))
+                snprintf(nearest, sizeof nearest, ", did you mean %s?", other);
+            if (strcmp(other, name) != 0) json_array_remove(lists[list], i);
+        }
+    if (name && !json_array_size(families) && !json_array_size(networks))
         return fail(e, SLUICE_USAGE,
                     "unknown family%s" FOUND "%s" EXPECTED "one that `sluice families` lists", nearest, name);
     if ((args->plans || name) && add_plans(families, args, e)) return e->code;

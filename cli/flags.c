@@ -19,6 +19,7 @@
 #define TEXT(value, field)                     VALUE(value, FLAG_STRING, field)
 #define INPUT(value, field)                    VALUE(value, FLAG_INPUT, field)
 #define WHOLE(field, least, most)              RANGE("N", FLAG_WHOLE, field, least, most)
+#define ABOVE(value, field, least, most)       RANGE(value, FLAG_REAL_ABOVE, field, least, most)
 #define REAL(value, field, least, most)        RANGE(value, FLAG_REAL, field, least, most)
 #define CONTROL(value, kind, field, least, most)                                                             \
     value, kind, offsetof(struct control_args, field), least, most, NULL
@@ -117,8 +118,8 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--control", INPUT("DIR", control),
      "control video of VACE: folder of numbered frames"},
     {NULL, RUNS, NULL, "--control-image", CONTROL("FILE", FLAG_CONTROL_INPUT, image, 0, 0),
-     "control image, stretched, of the --control-net before it or of Flux Canny or Depth; see the flags "
-     "below"},
+     "image for the --control-net before it, or for Flux Canny or Depth; stretched; the flags below "
+     "belong to it"},
     {NULL, RUNS, NULL, "--control-strength", CONTROL("S", FLAG_CONTROL_REAL, strength, 0, SLUICE_SCALE_MAX),
      "factor of the network's residuals; default 1"},
     {NULL, RUNS, NULL, "--control-start", CONTROL("F", FLAG_CONTROL_REAL, start, 0, 1),
@@ -126,25 +127,25 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--control-end", CONTROL("F", FLAG_CONTROL_REAL, end, 0.001, 1),
      "use the network until step F*steps; default 1"},
     {NULL, RUNS, NULL, "--control-mode", CONTROL("N", FLAG_CONTROL_STRING, mode, 0, 0),
-     "kind of the image, for union networks; also a name"},
+     "number or name of the image kind (union networks)"},
     {NULL, RUNS, NULL, "--control-mask", CONTROL("FILE", FLAG_CONTROL_INPUT, mask, 0, 0),
      "mask of an inpainting network; default: --mask"},
     {NULL, RUNS, NULL, "--control-inpaint", CONTROL("FILE", FLAG_CONTROL_INPUT, inpaint, 0, 0),
-     "its image to inpaint; default: -i"},
+     "image that the network inpaints; default: -i"},
     {NULL, RUNS, NULL, "--canny", CONTROL(NULL, FLAG_CONTROL_SWITCH, canny, 0, 0),
      "replace the control image by its edges"},
     {NULL, RUNS, NULL, "--guess-mode", SWITCH(guess_mode),
-     "control image above prompt (networks of SD 1, 2, XL)"},
+     "follow the image more than the prompt (SD 1, 2, XL)"},
     {NULL, RUNS, NULL, "--redux-image", RANGE("FILE", FLAG_INPUTS, redux_images, 0, SLUICE_CONTROLS_MAX),
-     "image that joins the prompt (Flux Redux); repeatable"},
+     "image added to the prompt (Flux Redux); repeatable"},
     {NULL, RUNS, NULL, "--redux-strength", REAL("S", redux_strength, 0.001, SLUICE_SCALE_MAX),
      "factor of prompt and image embeddings; default 1"},
-    {NULL, RUNS, NULL, "--hires", REAL("SCALE", hires, 1, 8),
-     "second pass at SCALE times the size; default: none"},
-    {NULL, RUNS, NULL, "--hires-strength", REAL("S", hires_strength, 0, 1),
-     "denoising strength of that pass; default 0.5"},
+    {NULL, RUNS, NULL, "--hires", ABOVE("SCALE", hires, 1, 8),
+     "second pass at SCALE times the size, rounded down to the model's step; default: none"},
+    {NULL, RUNS, NULL, "--hires-strength", ABOVE("S", hires_strength, 0, 1),
+     "denoising strength of the second pass; default 0.5"},
     {NULL, RUNS, NULL, "--hires-steps", WHOLE(hires_steps, 1, SLUICE_STEPS_MAX),
-     "its steps (S*N of them run); default: --steps"},
+     "second pass: S*N of N steps run; default: --steps"},
     {NULL, RUNS, NULL, "--hires-upscaler", "HOW", FLAG_CHOICE_OR_PART, AT(hires_upscaler), 0, 0,
      "latent|latent-bilinear|lanczos", "latent (default), latent-bilinear, lanczos or a FILE"},
     {NULL, RUNS | INSPECT | UPSCALE, NULL, "--upscale-model", VALUE("FILE", FLAG_PART, parts),

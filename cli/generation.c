@@ -147,7 +147,8 @@ static void on_progress(void *user, const struct sluice_progress *now) {
     struct generation *generation = user;
     const struct args *args = generation->args;
     /* Prints the seed when the run begins to compute, so that a run refused earlier prints only its error. */
-    if (!generation->seed_printed && (args->seed.random || !(args->quiet || generation->latent)))
+    if (!generation->seed_printed &&
+        (args->seed.random || !(args->quiet || generation->latent || generation->upscales)))
         message_note("seed %llu", (unsigned long long)generation->seed);
     generation->seed_printed = true;
     progress_show(&generation->progress, now);
@@ -282,7 +283,7 @@ int generation_open(struct generation *generation, struct sluice_error *e) {
     if (!status) status = sluice_model_open(&from, &generation->model, e);
     if (!status) status = sluice_session_open(generation->model, &options, &generation->session, e);
     if (status) return status;
-    /* An upscaler keeps transparency: only images without it are read without alpha. */
+    /* `upscale` keeps the alpha of transparent images. Opaque images are read as RGB. */
     if (generation->upscales && !(generation->files.init_notes & PICTURE_TRANSPARENT))
         generation->files.init.read_rgba_rows = NULL;
     if (!generation->upscales) request_note_images(args, &generation->files, generation->model);
@@ -379,7 +380,7 @@ static int run_session(struct generation *generation, struct sluice_error *e) {
     return e->code;
 }
 
-/* Runs generate, decode or upscale, with report and cleanup. latent: file to decode; else NULL. */
+/* Runs generate, decode or upscale, with report and cleanup. latent: file for decode; NULL for the others. */
 static int generation_run(const struct args *args, const char *latent, struct sluice_error *e) {
     struct generation generation = {.args = args,
                                     .latent = latent,

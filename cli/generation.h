@@ -30,7 +30,7 @@ struct previews {
 
 struct generation {
     const struct args *args;
-    const char *latent; /* decode: path of the latent; else NULL */
+    const char *latent; /* path of the latent that `decode` reads; else NULL */
     bool upscales;      /* the run only enlarges args->init_image */
     sluice_model *model;
     sluice_session *session;

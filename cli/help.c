@@ -42,6 +42,23 @@ static void print_wrapped(const char *text, int column) {
     putchar('\n');
 }
 
+/* Help of flags that mean less to one command than to others. */
+static const struct {
+    unsigned command;
+    const char *flag, *help;
+} own_help[] = {{UPSCALE, "--output", "output image, .png, .jpg or .webp; default output.png; - is stdout"},
+                {UPSCALE, "--precision", "arithmetic of the network; default: f32 on the CPU, f16 on a GPU"},
+                {UPSCALE, "--upscale-model", "network that enlarges the image (ESRGAN), safetensors or GGUF"},
+                {UPSCALE, "--quality", "quality of JPEG and WebP, 1 to 100; default 90"},
+                {UPSCALE, "--no-metadata", "store no settings in the output file"}};
+
+static const char *help_of(const struct flag *flag, const struct command *command) {
+    for (size_t i = 0; i < sizeof own_help / sizeof *own_help; i++)
+        if (own_help[i].command == command->bit && !strcmp(own_help[i].flag, flag->name))
+            return own_help[i].help;
+    return flag->help;
+}
+
 /* The placeholder of a flag's value ("FILE") or a short list of its choices; NULL for a switch. */
 static const char *help_value(const struct flag *flag) {
     enum { LONG = 40 };
@@ -79,7 +96,9 @@ void help_command(const struct command *command, bool all) {
                              flag->letter ? ", " : "  ", flag->name, value ? " " : "", value ? value : "");
         printf("%-*s", FLAG_COLUMN, left);
         if (bytes >= FLAG_COLUMN) printf("\n%*s", FLAG_COLUMN, "");
-        print_wrapped(all ? flag->help : flag_clause(flag, clause, sizeof clause), FLAG_COLUMN);
+        struct flag shown = *flag;
+        shown.help = help_of(flag, command);
+        print_wrapped(all ? shown.help : flag_clause(&shown, clause, sizeof clause), FLAG_COLUMN);
     }
     if (omitted) printf("\nsluice %s --help-all lists all flags.\n", command->name);
 }

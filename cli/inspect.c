@@ -81,7 +81,7 @@ static void print_tensors(const json_t *component) {
     }
 }
 
-/* Prints what a control network controls, reads, and its modes with their numbers. */
+/* Prints a control network's denoiser, number of blocks, input, and modes with their numbers. */
 static void print_control(const json_t *control) {
     size_t i;
     json_t *mode, *modes = json_object_get(control, "modes");

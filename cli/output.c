@@ -205,7 +205,10 @@ static int count_placeholders(const char *pattern, char wanted) {
     return n;
 }
 
-static int check_placeholders(const char *pattern, bool has_seed, struct sluice_error *e) {
+static int check_placeholders(const struct args *args, const char *pattern, struct sluice_error *e) {
+    bool has_seed = args->command->bit == GENERATE;
+    const char *expected = args->command->bit == DECODE ? "no %s: a saved latent has no seed"
+                                                        : "no %s: an image to enlarge has no seed";
     char kind;
     int digits;
     for (const char *at = pattern; *at;)
@@ -215,7 +218,7 @@ static int check_placeholders(const char *pattern, bool has_seed, struct sluice_
     if (count_placeholders(pattern, 'd') > 1) return fail_value(e, "--output", pattern, "%d at most once");
     if (count_placeholders(pattern, 's') > 1) return fail_value(e, "--output", pattern, "%s at most once");
     if (has_seed || !count_placeholders(pattern, 's')) return SLUICE_OK;
-    return fail_value(e, "--output", pattern, "no %s: a saved latent has no seed");
+    return fail_value(e, "--output", pattern, expected);
 }
 
 /* Appends text to the file name `out` if it fits. *n: length of the name, also of text that did not fit. */
@@ -321,7 +324,7 @@ int output_check_no_image(const struct args *args, struct output_item item, cons
 static int check_pattern(const struct args *args, const char *pattern, struct output_item item,
                          struct sluice_error *e) {
     bool is_stdout = strcmp(pattern, "-") == 0, is_frames = output_is_frames(pattern, item.frames);
-    int status = check_placeholders(pattern, args->command->bit == GENERATE, e);
+    int status = check_placeholders(args, pattern, e);
     if (status) return status;
     if (is_stdout && (item.n > 1 || is_frames))
         return fail_value(e, "--output", pattern, "a file name: stdout takes only one image");
@@ -331,6 +334,9 @@ static int check_pattern(const struct args *args, const char *pattern, struct ou
             return fail_value(
                 e, "--output", pattern,
                 "a file name ending in .png, .jpg, .jpeg or .webp: this model generates images");
+        if (args->command->bit == UPSCALE)
+            return fail_value(e, "--output", pattern,
+                              "a file name ending in .png, .jpg, .jpeg or .webp: `upscale` writes images");
         return video_check_name(pattern, e);
     }
     if (!is_frames && !picture_has_extension(pattern) && is_existing_folder(pattern))

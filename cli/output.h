@@ -29,9 +29,10 @@ int output_name(const char *pattern, const struct output_item *item, char out[PA
 int output_check(const struct args *args, struct output_item item, struct sluice_error *e);
 /* Warns about outputs that are pipes without a reader. Call once, before the run. */
 void output_check_pipes(const struct args *args, struct output_item item);
-/* USAGE if the image format does not allow the requested width or height, or those of an enlarged image. */
-int output_check_enlarged(const struct args *args, int width, int height, struct sluice_error *e);
+/* USAGE if the image format does not allow the width or height of the request. */
 int output_check_size(const struct args *args, const struct sluice_request *request, struct sluice_error *e);
+/* The same for the size of an enlarged image, in pixels. */
+int output_check_enlarged(const struct args *args, int width, int height, struct sluice_error *e);
 /* Checks that --report names neither another output nor an input. After failure no report may be written. */
 int output_check_report(const struct args *args, struct output_item item, struct sluice_error *e);
 /* USAGE if `name` of the given flag is one of the images or videos of the run. NULL is allowed. */

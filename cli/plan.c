@@ -179,7 +179,7 @@ int plan_command(const struct args *typed, struct sluice_error *e) {
     const char *unread = generation.upscales  ? NULL
                          : args->model.family ? "no tokenizer"
                          : args->prompt.text || args->redux_images.n
-                             ? NULL /* without a prompt, images of Redux join zeros */
+                             ? NULL /* without a prompt, images of Redux follow zero embeddings */
                              : "no prompt";
     if (!status && unread && !generation.latent && !args->quiet)
         message_note("%s: planned for the longest prompt", unread);

@@ -238,8 +238,8 @@ static void print_adapters(FILE *to, const json_t *plan) {
     fputc('\n', to);
 }
 
-/* Adds the bytes of the control networks' blocks in the denoisers' stages, and the bytes that stream in an
- * evaluation. */
+/* Sums the weights of all control networks: all bytes, and the bytes that are streamed in one evaluation.
+ * Their blocks are named "control.NAME", "control_2.NAME", ... */
 static void count_networks(const json_t *plan, double *bytes, double *streamed) {
     size_t i, k;
     const json_t *stage, *block;
@@ -255,8 +255,8 @@ static void count_networks(const json_t *plan, double *bytes, double *streamed) 
     }
 }
 
-/* Prints the control images: network, strength, and range of steps if it is not the whole run; then the
- * networks' weights. */
+/* Prints a line of all control images (network, strength, mode, and range of steps if they are not all), then
+ * the bytes of the networks' weights. */
 static void print_controls(FILE *to, const json_t *plan) {
     size_t i;
     double bytes = 0, streamed = 0;

@@ -98,8 +98,8 @@ static void print_quoted(FILE *to, const char *value) {
     json_decref(string);
 }
 
-/* Prints control images as the ControlNet extension of AUTOMATIC1111's web UI does: ControlNet 0: "Module:
- * canny, Model: NAME, Weight: 1, ...". lines: sluice_image.controls. */
+/* Prints control images in the format of the ControlNet extension of AUTOMATIC1111's web UI, such as
+ * ControlNet 0: "Module: canny, Model: NAME, Weight: 1". lines: sluice_image.controls. */
 static void print_controls(FILE *to, const char *lines) {
     for (int i = 0; lines && *lines; i++) {
         char line[512];
@@ -150,21 +150,56 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
     if (args->type) fprintf(to, "Weight type: %s, ", args->type);
 }
 
+/* The path given by a flag of a model part; NULL: none. */
+static const char *part_path(const struct args *args, const char *flag) {
+    for (int i = 0; i < args->model.n_parts; i++)
+        if (!strcmp(args->parts[i].flag, flag)) return args->parts[i].path;
+    return NULL;
+}
+
+/* Prints the last component of a path, with links and "." resolved. */
+static void print_file_name(FILE *to, const char *path) {
+    char resolved[PATH_MAX];
+    if (!path) path = "unknown";
+    if (realpath(path, resolved)) path = resolved;
+    const char *slash = strrchr(path, '/');
+    print_quoted(to, slash && slash[1] ? slash + 1 : path);
+}
+
+/* Prints what enlarged the image, with the keys of AUTOMATIC1111's web UI. */
+static void print_enlargements(FILE *to, const struct args *args, const struct sluice_request *request,
+                               const struct sluice_image *image) {
+    const char *hires = request->hires_upscaler ? request->hires_upscaler : "latent";
+    const char *network = part_path(args, "--hires-upscaler");
+    if (image->first_width) {
+        fprintf(to, ", Denoising strength: %.9g, Hires upscale: %.9g, Hires steps: %d, Hires upscaler: ",
+                image->hires_strength, request->hires_scale, image->hires_steps);
+        if (network)
+            print_file_name(to, network);
+        else
+            fputs(hires, to);
+    }
+    if (!image->enlarged) return;
+    fprintf(to, ", Postprocess upscale by: %d, Postprocess upscaler: ", image->enlarged);
+    print_file_name(to, part_path(args, "--upscale-model"));
+}
+
 char *parameters_text(const struct args *args, const struct sluice_request *request,
                       const struct sluice_image *image) {
-    char *text = NULL, resolved[PATH_MAX];
+    char *text = NULL;
     size_t bytes = 0;
+    int factor = image->enlarged ? image->enlarged : 1;
     FILE *to = open_memstream(&text, &bytes);
     if (!to) return NULL;
     bool drawn = args->command->bit == GENERATE;
-    if (drawn) fprintf(to, "%s\n", request->prompt ? request->prompt : ""); /* NULL: images of Redux alone */
+    if (drawn) fprintf(to, "%s\n", request->prompt ? request->prompt : ""); /* NULL: only Redux images */
     const char *negative = request->negative_prompt ? request->negative_prompt : image->negative_prompt;
     if (drawn && negative && *negative) fprintf(to, "Negative prompt: %s\n", negative);
     if (drawn) print_settings(to, args, request, image);
     if (drawn) fprintf(to, "Seed: %llu, ", (unsigned long long)image->seed);
     bool twice = image->first_width; /* with a second pass, as in the web UI, the size of the first */
-    fprintf(to, "Size: %dx%d, ", twice ? image->first_width : image->width,
-            twice ? image->first_height : image->height);
+    fprintf(to, "Size: %dx%d, ", twice ? image->first_width : image->width / factor,
+            twice ? image->first_height : image->height / factor);
     if (image->frames > 1) fprintf(to, "Frames: %d, ", image->frames);
     if (image->decoder) {
         fputs("VAE Decoder: ", to);
@@ -172,20 +207,10 @@ char *parameters_text(const struct args *args, const struct sluice_request *requ
             fputc(toupper((unsigned char)*letter), to);
         fputs(", ", to);
     }
-    /* The last component of the model's path, with links and "." resolved. */
-    const char *path = args->model.model;
-    for (int i = 0; i < args->model.n_parts && !path; i++)
-        if (!strcmp(args->parts[i].flag, "--diffusion-model")) path = args->parts[i].path;
-    if (!path) path = "unknown";
-    if (realpath(path, resolved)) path = resolved;
-    const char *slash = strrchr(path, '/');
     fputs("Model: ", to);
-    print_quoted(to, slash && slash[1] ? slash + 1 : path);
-    if (request->init_image) fprintf(to, ", Denoising strength: %.9g", request->strength);
-    if (twice)
-        fprintf(to, ", Denoising strength: %.9g, Hires upscale: %.9g, Hires steps: %d, Hires upscaler: %s",
-                image->hires_strength, request->hires_scale, image->hires_steps,
-                request->hires_upscaler ? request->hires_upscaler : "latent");
+    print_file_name(to, args->model.model ? args->model.model : part_path(args, "--diffusion-model"));
+    if (drawn && request->init_image) fprintf(to, ", Denoising strength: %.9g", request->strength);
+    print_enlargements(to, args, request, image);
     fprintf(to, ", Version: sluice %s", sluice_version());
     if (fclose(to) == 0) return text;
     free(text);

@@ -73,6 +73,8 @@ int request_check(const struct args *args, struct sluice_error *e) {
     for (int i = 0; i < 3; i++)
         if (!args_has_flag(args, "--hires") && args_has_flag(args, hires[i]))
             return refuse(args, hires[i], "there is no second pass", "--hires SCALE too", e);
+    if (args->no_decode && args_has_flag(args, "--upscale-model"))
+        return refuse(args, "--upscale-model", "--no-decode makes no image to enlarge", "one of the two", e);
     if (args_has_flag(args, "--redux-strength") && !args->redux_images.n)
         return refuse(args, "--redux-strength", "there is no image for Flux Redux", "--redux-image FILE too",
                       e);
@@ -195,7 +197,8 @@ static int open_controls(const struct args *args, struct request_files *files, s
         const struct control_args *from = &args->controls.at[i];
         const char *const names[] = {from->image, from->mask, from->inpaint};
         struct sluice_picture *pictures = files->control_pictures[i];
-        bool number = from->mode && strspn(from->mode, "0123456789") == strlen(from->mode);
+        size_t digits = from->mode ? strspn(from->mode, "0123456789") : 0;
+        bool number = digits && digits <= 9 && !from->mode[digits]; /* 10 digits may overflow an int */
         for (int k = 0; k < 3 && !status; k++)
             status = open_one(args, names[k], &pictures[k], &files->control_picture_notes[i][k], e);
         files->controls[i] = (struct sluice_control){.struct_size = sizeof files->controls[i],

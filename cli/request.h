@@ -21,10 +21,11 @@ struct request_files {
     unsigned init_notes, end_notes, mask_notes, reference_notes[STRINGS_MAX], control_notes;
     const struct sluice_picture *reference_list[STRINGS_MAX];
     int n_references;
-    struct sluice_picture redux[SLUICE_CONTROLS_MAX];
-    const struct sluice_picture *redux_list[SLUICE_CONTROLS_MAX];
+    struct sluice_picture redux[STRINGS_MAX];
+    const struct sluice_picture *redux_list[STRINGS_MAX];
     int n_redux;
-    /* Controls with their image, mask and image to inpaint. */
+    /* Controls of the request; pictures and notes of control i: [i][0] image, [1] mask, [2] image to inpaint.
+     */
     struct sluice_control controls[SLUICE_CONTROLS_MAX];
     int n_controls;
     struct sluice_picture control_pictures[SLUICE_CONTROLS_MAX][3];

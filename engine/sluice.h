@@ -234,8 +234,10 @@ struct sluice_image {
      * 0, Guidance End: 1"; valid during the call. NULL: none. */
     const char *controls;
     int first_width, first_height; /* size of the first pass (hires_scale); 0: there was one pass */
-    double hires_strength;         /* of the second pass; hires_steps likewise */
+    /* Denoising strength and steps of the second pass; 0: there was one pass. */
+    double hires_strength;
     int hires_steps;
+    int enlarged; /* factor by which an upscaler enlarged the sides (--upscale-model); 0: none did */
 };
 
 /* A preview of an image, made after a step. */
@@ -327,8 +329,8 @@ struct sluice_control {
                           (i+1)/n <= end; end 0 means 1 */
     int mode; /* kind of the control image, for networks that take several kinds (union): 0, 1, ...; -1: the
                  network takes one kind */
-    /* Inpainting networks: the image whose white mask region is repainted. Both or neither; NULL: init_image
-     * and mask of the request, if they are there. */
+    /* Inpainting networks: an image, and the mask of its repainted region (white). Both or neither; NULL:
+     * mask and init_image of the request, if it has them. */
     const struct sluice_picture *mask, *inpaint;
     bool canny; /* replace the control image by its edges, white on black (OpenCV's Canny with thresholds 100
                    and 200) */
@@ -453,11 +455,12 @@ struct sluice_request {
     double cfg_until;
     const struct sluice_control *controls; /* control images; or NULL */
     int n_controls;                        /* at most SLUICE_CONTROLS_MAX */
-    /* Control networks of UNets: weaker residuals in shallow layers, and none for the negative prompt, so
-     * that the control image decides more than the prompt (diffusers: guess_mode). */
+    /* Control networks of UNets: residuals are smaller in shallow layers, and absent for the negative prompt.
+     * The control image then counts more than the prompt (diffusers: guess_mode). */
     bool guess_mode;
-    const struct sluice_picture *const
-        *redux_images;     /* images that join the prompt (Flux.1 Redux); or NULL */
+    /* Images of Flux.1 Redux, or NULL: their embeddings, added up, follow those of the positive prompt. A
+     * NULL prompt is then zeros. */
+    const struct sluice_picture *const *redux_images;
     int n_redux_images;    /* at most SLUICE_CONTROLS_MAX */
     double redux_strength; /* factor of the prompt and image embeddings, 0 to SLUICE_SCALE_MAX; 0 means 1 */
     /* Second pass ("hires fix"): the latent of the first pass, at width x height, is enlarged by hires_scale,
@@ -465,7 +468,7 @@ struct sluice_request {
      * 1, to 8. The sides of the result are rounded down to the model's step. */
     double hires_scale;
     double hires_strength; /* denoising strength of the second pass, above 0 to 1; 0 means 0.5 */
-    int hires_steps;       /* steps of which hires_strength runs a part; 0: steps of the first pass */
+    int hires_steps; /* steps N of the second pass, of which the last hires_strength*N run; 0: as `steps` */
     /* Enlargement between the passes: "latent" (nearest), "latent-bilinear"; "lanczos": the decoded image, by
      * Pillow's Lanczos; "model": the decoded image, by the part "--hires-upscaler". NULL: "latent" */
     const char *hires_upscaler;
@@ -578,7 +581,10 @@ SLUICE_API int sluice_convert(const struct sluice_convert_options *options, char
  * "takes" (inputs other than the prompt):[{"flag","what","needed"}],"layouts" (of files):[...],
  * "sources":[{"repository" (Hugging Face),"flag" (null: a whole model),"files" (null: a diffusers folder),
  * "megabytes" (10^6 bytes, or null)}],"reference" (implementation that results are compared with, or null),
- * "like" (family whose parts are compared instead, or null)}]}. */
+ * "like" (family whose parts are compared instead, or null)}],"networks" (parts that belong to no
+ * model):[{"name","title","kind" ("control" or "upscaler"),"flag","of" (names of the models that a control
+ * network controls):[...],"modes" (of a union network):[...],"bytes" (in bf16),"bytes_for" (the model
+ * that a control network's size is for, or null),"sources" (as above)}]}. */
 SLUICE_API int sluice_families(char **json, struct sluice_error *error);
 
 /* ---- the machine ---- */

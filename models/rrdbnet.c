@@ -408,4 +408,5 @@ const struct family family_rrdbnet = {
     .blocks = {.list = rrdb_blocks},
     .state = {.bytes = sizeof(struct rrdb_state), .declare = rrdb_declare},
     .f16_operands = true,
+    .predicted = {{.kind = "block", .alone = true, .tokens = 1024 * 1024, .picture_side = 1024}},
 };

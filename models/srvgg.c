@@ -194,4 +194,5 @@ const struct family family_srvgg = {
     .blocks = {.list = srvgg_blocks, .dims = srvgg_block_dims},
     .state = {.bytes = sizeof(struct srvgg_state), .declare = srvgg_declare},
     .f16_operands = true,
+    .predicted = {{.kind = "block", .number = 2, .alone = true, .tokens = 1024 * 1024, .picture_side = 1024}},
 };

@@ -119,6 +119,18 @@ END {
             flag = family(f, at "flag") == "" ? "-m" : family(f, at "flag")
             printf "| %s | `%s` | `%s` | %s |\n", who, flag, family(f, at "repository"), files
         }
+    print "\n| network | flag | models | GB in bf16 | on Hugging Face |\n|---|---|---|---|---|"
+    for (f = 0; f < N["networks"]; f++) {
+        at = "networks/" f "/"
+        list = J[at "kind"] == "control" ? "" : "all"
+        for (i = 0; i < N[at "of"]; i++) list = list (i ? ", " : "") "`" J[at "of/" i] "`"
+        files = N[at "sources"] ? "" : "-"
+        for (i = 0; i < N[at "sources"]; i++) {
+            file = J[at "sources/" i "/files"]
+            files = files (i ? ", " : "") "`" J[at "sources/" i "/repository"] (file == "" ? "" : "/" file) "`"
+        }
+        printf "| `%s` | `%s` | %s | %.3g | %s |\n", J[at "name"], J[at "flag"], list, J[at "bytes"] / 1e9, files
+    }
     print "\nVRAM + RAM and RAM: minimum, GiB. Other columns: predicted time per step, total.\n"
     for (f = -1; f < all; f++) { # -1: the head
         line = f < 0 ? "| `--family`" : "| `" family(f, "name") "`"

@@ -1,4 +1,5 @@
-/* JSON output of `families`: every recipe with its components, inputs, defaults and published files. */
+/* JSON output of `families`: every recipe with its components, inputs, defaults and published files; control
+ * networks and upscalers. */
 #include "engine/job/request.h"
 #include "engine/open/model.h"
 #include "engine/open/public_structs.h"
@@ -32,10 +33,33 @@ static void add_input(json_t *list, const char *flag, const char *what, bool nee
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
-/* True if a family of control networks controls this denoiser. */
-static bool has_control_networks(const struct family *denoiser) {
+/* True if a network can be opened with the model of a recipe, without files. *bytes: then its size. MEMORY.
+ */
+static bool network_fits(const struct family *network, const struct recipe *r, json_int_t *bytes,
+                         struct error *e) {
+    bool control = network->kind == FAMILY_CONTROL;
+    struct sluice_part part = {control ? "--control-net" : "--upscale-model", network->name};
+    struct sluice_model_options options = {
+        .struct_size = sizeof options, .family = r->name, .parts = &part, .n_parts = 1};
+    struct sluice_model *m = NULL;
+    struct error failure = {0};
+    bool fits = model_open(NULL, &options, &m, &failure) == OK;
+    if (failure.code == MEMORY) *e = failure;
+    *bytes = 0;
+    if (fits) *bytes = (json_int_t)index_bytes(&m->component[control ? MODEL_CONTROL : MODEL_UPSCALER].index);
+    model_close(m);
+    return fits;
+}
+
+/* True if a family of control networks controls the model's denoiser. */
+static bool has_control_networks(const struct recipe *r) {
+    struct error ignored = {0};
+    json_int_t bytes;
     for (int i = 0; families[i]; i++)
-        if (families[i]->kind == FAMILY_CONTROL && families[i]->control.denoiser == denoiser) return true;
+        if (families[i]->kind == FAMILY_CONTROL &&
+            families[i]->control.denoiser == recipe_family(r, FAMILY_DENOISER) &&
+            network_fits(families[i], r, &bytes, &ignored))
+            return true;
     return false;
 }
 
@@ -61,13 +85,11 @@ static json_t *takes_json(const struct sluice_model *m) {
     if (r->images.init == INIT_IMG2IMG || control) add_input(list, "--mask", "mask", hole);
     if (r->images.references_max > 1)
         snprintf(references, sizeof references, "up to %d reference images", r->images.references_max);
-    if (r->images.concat == CONCAT_CONTROL_IMAGE)
-        add_input(list, "--control-image", "control image", true);
-    else if (has_control_networks(denoiser->family))
-        add_input(list, "--control-net", "control network (ControlNet)", false);
+    if (r->images.concat == CONCAT_CONTROL_IMAGE) add_input(list, "--control-image", "control image", true);
+    if (has_control_networks(r)) add_input(list, "--control-net", "control network (ControlNet)", false);
     if (r->images.references_max) add_input(list, "--ref-image", references, r->images.references_min > 0);
     if (recipe_redux_slot(r) < SLOTS_MAX)
-        add_input(list, "--redux-image", "images that join the prompt, with --redux", false);
+        add_input(list, "--redux-image", "images added to the prompt, with --redux", false);
     for (int i = 0; i < denoiser->n_blocks; i++) skippable |= denoiser->blocks[i].kind->skippable;
     if (r->defaults.cfg_scale != 1 && skippable)
         add_input(list, "--slg-layers", "skip-layer guidance", false);
@@ -88,6 +110,39 @@ static json_t *layouts_json(const struct recipe *r) {
     return list;
 }
 
+/* Files of networks on Hugging Face, as safetensors, and a model that they are made for. */
+static const struct {
+    const char *family, *model;
+    struct hf_source source;
+} published_networks[] = {
+    {"unet_control", "sd15", {"lllyasviel/control_v11p_sd15_canny", "--control-net", NULL, 0}},
+    {"unet_control", "sdxl", {"diffusers/controlnet-canny-sdxl-1.0", "--control-net", NULL, 0}},
+    {"unet_control_union", "sdxl", {"xinsir/controlnet-union-sdxl-1.0", "--control-net", NULL, 0}},
+    {"zimage_control",
+     "zimage",
+     {"alibaba-pai/Z-Image-Turbo-Fun-Controlnet-Union-2.1", "--control-net",
+      "Z-Image-Turbo-Fun-Controlnet-Union-2.1-2602-8steps.safetensors", 0}},
+    {"flux_control", "flux", {"Shakker-Labs/FLUX.1-dev-ControlNet-Union-Pro-2.0", "--control-net", NULL, 0}},
+    {"flux_control", "flux", {"InstantX/FLUX.1-dev-Controlnet-Union", "--control-net", NULL, 0}},
+    {"flux_control_xlabs",
+     "flux",
+     {"XLabs-AI/flux-controlnet-canny-v3", "--control-net", "flux-canny-controlnet-v3.safetensors", 0}},
+    {"qwen_image_control",
+     "qwen_image",
+     {"InstantX/Qwen-Image-ControlNet-Union", "--control-net", NULL, 3540}},
+    {"sd3_control", "sd3", {"InstantX/SD3-Controlnet-Canny", "--control-net", NULL, 0}},
+    {"sd35_control",
+     "sd35_large",
+     {"stabilityai/stable-diffusion-3.5-large-controlnet-canny", "--control-net", NULL, 0}},
+    {"rrdbnet",
+     NULL,
+     {"Comfy-Org/Real-ESRGAN_repackaged", "--upscale-model", "RealESRGAN_x4plus.safetensors", 67}}};
+
+static json_t *source_json(const struct hf_source *s) {
+    return json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag, "files",
+                     s->files, "megabytes", s->megabytes ? json_integer(s->megabytes) : json_null());
+}
+
 static json_t *family_json(const struct sluice_model *m) {
     const struct recipe *r = m->recipe;
     const struct publication *p = &r->published;
@@ -96,10 +151,7 @@ static json_t *family_json(const struct sluice_model *m) {
     const struct hf_source *s;
     for (const char *const *name = r->selection.pipelines; *name; name++)
         json_push(pipelines, json_string(*name));
-    for (int i = 0; (s = recipe_source(r, i)); i++)
-        json_push(sources,
-                  json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag, "files",
-                            s->files, "megabytes", s->megabytes ? json_integer(s->megabytes) : json_null()));
+    for (int i = 0; (s = recipe_source(r, i)); i++) json_push(sources, source_json(s));
     json_t *family =
         json_pack("{s:s, s:s?, s:s, s:o, s:i, s:i, s:i, s:i, s:f, s:b, s:I, s:o}", "name", r->name, "title",
                   p->title, "denoiser", recipe_family(r, FAMILY_DENOISER)->name, "pipelines", pipelines,
@@ -116,20 +168,48 @@ static json_t *family_json(const struct sluice_model *m) {
     return family;
 }
 
+static json_t *network_json(const struct family *network, struct error *e) {
+    json_t *of = json_array(), *modes = json_array(), *sources = json_array();
+    bool control = network->kind == FAMILY_CONTROL, opened = false;
+    const char *model = NULL; /* the model that the size is for */
+    json_int_t bytes = 0, size = 0;
+    for (int i = COUNT_OF(published_networks); i--;)
+        if (!strcmp(published_networks[i].family, network->name)) model = published_networks[i].model;
+    for (const struct recipe *const *r = recipes; *r && e->code == OK; r++) {
+        if (control ? recipe_family(*r, FAMILY_DENOISER) != network->control.denoiser : opened) continue;
+        bool fits = network_fits(network, *r, &size, e);
+        if (fits && control) json_push(of, json_string((*r)->name));
+        if (fits && (!opened || (model && !strcmp((*r)->name, model)))) bytes = size;
+        opened |= fits;
+    }
+    for (const char *const *mode = network->control.modes; mode && *mode; mode++)
+        json_push(modes, json_string(*mode));
+    for (int i = 0; i < COUNT_OF(published_networks); i++)
+        if (!strcmp(published_networks[i].family, network->name))
+            json_push(sources, source_json(&published_networks[i].source));
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:s?, s:o}", "name", network->name, "title",
+                     network->display_name, "kind", control ? "control" : "upscaler", "flag",
+                     control ? "--control-net" : "--upscale-model", "of", of, "modes", modes, "bytes", bytes,
+                     "bytes_for", model, "sources", sources);
+}
+
 int sluice_families(char **json, struct sluice_error *error) {
     struct error e = {0};
     if (!check_not_null(json, "json", &e)) return publish_error(&e, error);
     *json = NULL;
     unsigned json_failures = failed_json_allocations();
-    json_t *list = json_array();
+    json_t *list = json_array(), *networks = json_array();
     for (const struct recipe *const *r = recipes; *r && e.code == OK; r++) {
         struct sluice_model_options options = {.struct_size = sizeof options, .family = (*r)->name};
         struct sluice_model *m = NULL;
         if (model_open(NULL, &options, &m, &e) == OK) json_push(list, family_json(m));
         model_close(m);
     }
-    *json =
-        json_to_text(json_pack("{s:i, s:o}", "version", 1, "families", list), JSON_INDENT(1), json_failures);
+    for (const struct family *const *f = families; *f && e.code == OK; f++)
+        if ((*f)->kind == FAMILY_CONTROL || (*f)->kind == FAMILY_UPSCALER)
+            json_push(networks, network_json(*f, &e));
+    *json = json_to_text(json_pack("{s:i, s:o, s:o}", "version", 1, "families", list, "networks", networks),
+                         JSON_INDENT(1), json_failures);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of families");
     if (e.code != OK) sluice_free(*json), *json = NULL;
     return publish_error(&e, error);

@@ -205,7 +205,7 @@ static json_t *control_json(const struct component *c) {
     const struct family_control *control = &c->family->control;
     json_t *modes = json_array();
     const char *const *name = control->modes;
-    for (int i = 0; i < c->control.modes; i++) { /* modes behind the named ones have numbers */
+    for (int i = 0; i < c->control.modes; i++) { /* modes after the named ones have numbers */
         json_push(modes, name && *name ? json_string(*name) : json_integer(i));
         if (name && *name) name++;
     }
@@ -340,7 +340,7 @@ static enum status inspect_unplaced(struct sys *sys, struct component_files *fil
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
     if (file->family) shown.recipe = models_find_slot(file->family, file->prefix, NULL, &shown.slot);
     if (shown.recipe && !file->misplaced) shown.name = shown.recipe->slot[shown.slot].folder;
-    char name[32]; /* several control networks have numbers */
+    char name[32]; /* second and later control networks: controlnet_2, ... */
     int before = 0;
     for (int i = 0; i < to->n_components && file->family && file->family->kind == FAMILY_CONTROL; i++)
         before += to->component[i].family && to->component[i].family->kind == FAMILY_CONTROL;
@@ -460,11 +460,11 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
         *e = unresolved;
     if (e->code == OK && to->recipe) pipeline_check_disabled_parts(o, to->recipe, o->model, e);
     if (e->code == OK && to->recipe) inspect_slots(sys, files, to, e);
-    bool alone = files->n_files > 0; /* only control networks or upscalers: nothing is missing */
+    bool alone = files->n_files > 0; /* true: only control networks and upscalers, so no part is missing */
     for (int i = 0; i < files->n_files; i++)
         alone = alone && files->file[i].family && family_outside_pipelines(files->file[i].family);
     if (e->code == OK && !to->recipe && !alone) {
-        /* If no recipe fits the files, only VAE decoders and the parts of Redux are recognised. */
+        /* If no recipe fits the files, only VAE decoders and vision encoders (of Redux) are described. */
         static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER, FAMILY_VISION};
         struct missing_part missing[SLOTS_MAX];
         int n = pipeline_missing(files, NULL, missing);

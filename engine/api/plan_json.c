@@ -57,7 +57,7 @@ static json_t *tokens_json(const struct job *job, int slot) {
     return counts;
 }
 
-/* Adds the control images: "network" -1 for an image that the model itself reads. */
+/* Adds the control images. "network": index of the control network; -1: the denoiser reads the image. */
 static void put_controls(const struct job *job, json_t *json) {
     json_t *list = json_array();
     for (int i = 0; i < job->n_controls; i++) {
@@ -112,6 +112,16 @@ static void put_slg(json_t *json, const struct sluice_request *r) {
     json_put(json, "slg_end", json_real(r->slg_end));
 }
 
+static void put_preview(const struct job *job, json_t *json) {
+    const struct sluice_request *r = &job->request;
+    struct stage_need takes = {0};
+    candidates_add_preview(job, true, &takes);
+    json_put(json, "preview",
+             json_pack("{s:s, s:i, s:i, s:I, s:I}", "how", r->preview, "every", r->preview_every, "pictures",
+                       schedule_count_previews(job), "ram_bytes", integer(takes.callback_ram_bytes),
+                       "vram_bytes", integer(takes.callback_vram_bytes)));
+}
+
 static json_t *request_json(const struct job *job) {
     const struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
@@ -126,11 +136,9 @@ static json_t *request_json(const struct job *job) {
     if (json && job->settings.weights.type != N_DTYPES)
         json_put(json, "type", json_string(dtype_name(job->settings.weights.type)));
     if (r->converted) json_put(json, "converted", json_true());
-    if (job->upscale.to.width)
-        json_put(json, "upscaled",
-                 json_pack("{s:s, s:i, s:i}", "family",
-                           job->model->component[job->upscale.component].family->name, "width",
-                           job->upscale.to.width, "height", job->upscale.to.height));
+    json_t *upscaled = planner_describe_upscaled(job), *hires = planner_describe_hires(job);
+    if (upscaled) json_put(json, "upscaled", upscaled);
+    if (hires) json_put(json, "hires", hires);
     const struct component *tiny = job_tiny_decoder(job);
     if (tiny) json_put(json, "decoder", json_string(tiny->family->name));
     if (json && r->frames > 1) json_put(json, "frames", json_integer(r->frames));
@@ -164,21 +172,9 @@ static json_t *request_json(const struct job *job) {
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
     if (job_branches(job) > job->settings.n_prompts) put_slg(json, r);
-    if (job->second_pass)
-        json_put(json, "hires",
-                 json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
-                           r->hires_strength, "steps", r->hires_steps, "upscaler",
-                           r->hires_upscaler ? r->hires_upscaler : "latent", "width",
-                           job->second_pass->request.width, "height", job->second_pass->request.height));
     put_pictures(job, json);
     put_controls(job, json);
-    if (job->settings.preview == PREVIEW_NONE) return json;
-    struct stage_need takes = {0};
-    candidates_add_preview(job, true, &takes);
-    json_put(json, "preview",
-             json_pack("{s:s, s:i, s:i, s:I, s:I}", "how", r->preview, "every", r->preview_every, "pictures",
-                       schedule_count_previews(job), "ram_bytes", integer(takes.callback_ram_bytes),
-                       "vram_bytes", integer(takes.callback_vram_bytes)));
+    if (job->settings.preview != PREVIEW_NONE) put_preview(job, json);
     return json;
 }
 

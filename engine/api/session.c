@@ -170,6 +170,15 @@ static enum status suggest_smaller_decode(const struct job *job, struct error *e
     undecoded.no_decode = true;
     bool tiled = r->vae_tiling && !strcmp(r->vae_tiling, "off") && fits_with(job, &with_tiling);
     bool without = !job->settings.decode_only && fits_with(job, &undecoded);
+    struct sluice_request smaller = *r;
+    smaller.upscale = false;
+    if (r->upscale && without && fits_with(job, &smaller)) {
+        *e = (struct error){0};
+        return error_set(e, BUDGET,
+                         "only the enlargement (--upscale-model) is too large: %s" WHERE "%s" FOUND
+                         "%s" EXPECTED "%s; or no --upscale-model, then `sluice upscale` elsewhere",
+                         plain.what, plain.where, plain.found, plain.expected);
+    }
     if (!tiled && !without) return e->code;
     *e = (struct error){0};
     return error_set(e, BUDGET, "%s is too large: %s" WHERE "%s" FOUND "%s" EXPECTED "%s%s%s",
@@ -364,7 +373,7 @@ int sluice_upscale(sluice_session *session, const struct sluice_picture *picture
         return publish_error(&e, error);
     copy_sized(&r, sizeof r, request);
     r.init_image = picture;
-    if (!session->model->upscales_only) drop_planned(session); /* the plan is of another kind of job */
+    if (!session->model->upscales_only) drop_planned(session); /* that plan is not of an upscaling job */
     session->upscales = true;
     run_job(session, &r, NULL, NULL, &e);
     session->upscales = false;

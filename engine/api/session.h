@@ -23,7 +23,7 @@ struct sluice_session {
     struct sluice_plan summary; /* numbers of the latest plan; struct_size 0: none yet */
     struct report report;       /* report of the previous run */
     json_t *plan;               /* plan of the previous run, as JSON; NULL: the run failed before planning */
-    bool upscales;              /* the job enlarges init_image and does nothing else (sluice_upscale) */
+    bool upscales;              /* during sluice_upscale: the job only enlarges init_image */
     bool busy; /* a run, decode or plan query is in progress: its callbacks must not start another one */
     atomic_int cancelled;
 };

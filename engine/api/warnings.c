@@ -90,12 +90,10 @@ static void warn_of_strength(const struct sluice_session_options *to, const stru
 
 /* Warns of control images without effect. */
 static void warn_of_controls(const struct sluice_session_options *to, const struct job *job) {
-    double steps = job->schedule.grid.n;
     for (int i = 0; i < job->n_controls; i++) {
         const struct job_control *control = &job->controls[i];
         int n_used = 0;
-        for (int step = 0; step < job->schedule.grid.n; step++)
-            n_used += step / steps >= control->start && (step + 1) / steps <= control->end;
+        for (int step = 0; step < job->schedule.grid.n; step++) n_used += job_control_runs(job, i, step);
         if (control->strength == 0)
             log_line(to, SLUICE_WARNING, "control image %d has no effect: --control-strength is 0", i);
         else if (!n_used)
@@ -150,7 +148,7 @@ static void warn_of_truncation(const struct sluice_session_options *to, const st
                      prompt ? "negative prompt" : "prompt", job->prompts.tokens[slot][prompt].n_ids,
                      recipe->slot[slot].family->display_name);
     }
-    for (int i = 0; i < SLOTS_MAX; i++) {
+    for (int i = 0; i < MODEL_COMPONENTS; i++) {
         const struct component *c = &job->model->component[i];
         if (c->family && c->family->kind != FAMILY_ENCODER) warn_of_component(to, c);
     }

@@ -119,6 +119,11 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     c->lane.prediction = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
+    if (sizes->family->kind == FAMILY_UPSCALER) {
+        int32_t scale = c->component.pixel_factor,
+                enlarged[4] = {1, scale * picture[1], scale * picture[2], picture[3]};
+        c->lane.enlarged = arena_tensor(arena, DTYPE_F32, 4, enlarged, ok);
+    }
     if (c->component.source_columns)
         c->lane.source =
             arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, c->component.source_columns}, ok);

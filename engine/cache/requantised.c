@@ -57,7 +57,6 @@ enum status requantised_prepare(struct requantised *r, const struct sluice_model
         if (!family || family_decodes(family) || family->kind == FAMILY_ENCODER ||
             family->kind == FAMILY_UPSCALER)
             continue;
-        if (family->kind == FAMILY_UPSCALER) continue;
         bool of_denoiser = family->kind == FAMILY_DENOISER || family->kind == FAMILY_CONTROL;
         if (choice.int8 && !of_denoiser) continue;
         struct sys *sys = model->component[i].sys;

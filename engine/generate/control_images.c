@@ -8,12 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The network of control i; NULL: the denoiser reads the image. */
 static const struct component *network_of(const struct job *job, int i) {
     int component = job->controls[i].component;
     return component < 0 ? NULL : &job->model->component[component];
 }
 
-/* Dumps the finished input of control network i (--dump) as control_NNN; concat channels as "concat". */
+/* With --dump, dumps the finished input of control i: of a network as control_NNN, else as concat. */
 static enum status dump_control(const struct job *job, int i, struct error *e) {
     struct tensor input = job->layout.control_input[i];
     char name[16];

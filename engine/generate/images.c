@@ -64,12 +64,13 @@ static void emit(struct running *r, int image, int frame, struct tensor rgb, str
         .first_height = first ? first->request.height : 0,
         .hires_strength = first ? first->request.hires_strength : 0,
         .hires_steps = first ? first->request.hires_steps : 0,
+        .enlarged = job->upscale.from.width ? job->upscale.to.width / job->upscale.from.width : 0,
     };
     if (r->options->on_image) r->options->on_image(r->options->user, &out);
     if (last) report->n_images = image + 1;
 }
 
-/* Keeps a decoded frame, the packed pixels of layout.rgb and layout.alpha, for the upscaler. */
+/* Copies a decoded frame from layout.rgb and layout.alpha to the upscaler's input images. */
 static void keep_frame(const struct job *job, int image, int frame) {
     const struct layout *l = &job->layout;
     int32_t at = (int32_t)(image * job->request.frames + frame);

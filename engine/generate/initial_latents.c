@@ -75,7 +75,8 @@ enum status encode_begins(const struct running *r, int stage, int evaluation, st
     int chunk, i = encoded_index(job, stage, evaluation, &chunk);
     const struct encoded *encoded = &job->pictures.encoded[i];
     struct tensor out = job->layout.encoded[i].picture;
-    if (job->model->recipe->slot[encoded->slot].reads) return OK; /* reads rows of another encoder */
+    /* An encoder that reads rows of another encoder has no picture. */
+    if (job->model->recipe->slot[encoded->slot].reads) return OK;
     if (encoded->kind == ENCODED_CONTROL)
         return control_video_fill(job, encoded, &job->pictures.encoded_chunks[chunk], out, e);
     if (encoded->kind == ENCODED_CONTROL_IMAGE || encoded->kind == ENCODED_CONTROL_INPAINT)

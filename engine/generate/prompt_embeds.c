@@ -14,6 +14,7 @@ static void copy_rows(struct tensor to, int32_t row, int32_t column, struct tens
                (size_t)from.dim[1] * sizeof(float));
 }
 
+/* Adds the rows of `from` to those of `to`, from `row` on. */
 static void add_rows(struct tensor to, int row, struct tensor from) {
     float *sum = (float *)to.data + (int64_t)row * to.dim[1];
     for (int64_t i = 0, n = tensor_elements(&from); i < n; i++) sum[i] += ((const float *)from.data)[i];
@@ -23,9 +24,9 @@ static void scale(struct tensor t, float factor) {
     for (int64_t i = 0, n = t.rank ? tensor_elements(&t) : 0; i < n; i++) ((float *)t.data)[i] *= factor;
 }
 
-/* Scales the positive prompt by redux_strength. As in diffusers (FluxPriorReduxPipeline), the strength scales
- * the text too, and each image brings the text once more: all prompt_embeds and pooled_projections are sums
- * over the images. */
+/* Scales the positive prompt as FluxPriorReduxPipeline of diffusers, which adds up text and image embeddings
+ * over all images and multiplies the sum by the strength. So the text counts once for each image. The rows of
+ * the images are already sums. */
 static void scale_redux(const struct job *job) {
     const struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
@@ -92,8 +93,8 @@ static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
     }
 }
 
-/* After the last text or vision stage (stage -1: all prompts came from the prompt cache): scales prompts with
- * images of Redux, dumps the complete prompt embeddings and logs the estimated time. */
+/* After the last text or vision stage (stage -1: all prompts came from the prompt cache): scales the positive
+ * prompt of Redux, dumps the complete prompt embeddings and logs the estimated time. */
 static enum status finish_prompt_embeds(struct running *r, int stage, struct error *e) {
     static const char *const texts[PROMPTS_MAX] = {"cond", "uncond"}, *const pooled[PROMPTS_MAX] = {
                                                                           "pooled", "pooled_uncond"};

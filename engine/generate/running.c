@@ -101,7 +101,7 @@ void progress_ended(struct running *r) {
     if (r->options->on_progress) progress_report(r, &visits->visits[visits->n_visits - 1], r->all);
 }
 
-/* Keeps a wait of a visit if it is longer than the longest so far. */
+/* Replaces the longest wait by a visit's wait if that is longer. */
 static void keep_longest_stall(struct stall *longest, double seconds, const struct job *job,
                                const struct visit *visit) {
     if (seconds <= longest->seconds) return;

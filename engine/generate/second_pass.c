@@ -5,8 +5,7 @@
 #include "engine/job/second_pass.h"
 #include "engine/pictures/resample.h"
 
-/* Enlarges every channel of a latent [C, 1, Y, X] to the nearest source pixel, as PyTorch's
- * interpolate(mode="nearest"). */
+/* Enlarges a latent [C, 1, Y, X] by nearest neighbour, as PyTorch's interpolate(mode="nearest"). */
 static void enlarge_nearest(struct tensor from, struct tensor to) {
     const float *source = from.data;
     float *result = to.data, down = (float)from.dim[2] / (float)to.dim[2],
@@ -21,7 +20,7 @@ static void enlarge_nearest(struct tensor from, struct tensor to) {
             }
 }
 
-/* The two source pixels of a result pixel along one axis, and the share of the second. */
+/* The two source pixels of a result pixel along one axis, and the weight of the second. */
 struct tap {
     int32_t first, second;
     float share;
@@ -34,7 +33,7 @@ static struct tap bilinear_tap(int32_t at, int32_t from, int32_t to) {
     return (struct tap){first, first + 1 < from ? first + 1 : first, position - (float)first};
 }
 
-/* Enlarges every channel as PyTorch's interpolate(mode="bilinear", align_corners=False). */
+/* Enlarges a latent as PyTorch's interpolate(mode="bilinear", align_corners=False). */
 static void enlarge_bilinear(struct tensor from, struct tensor to) {
     float *result = to.data;
     for (int32_t c = 0; c < to.dim[0]; c++)
@@ -52,7 +51,7 @@ static void enlarge_bilinear(struct tensor from, struct tensor to) {
         }
 }
 
-/* The enlarged latent lies in prediction[0], which the second pass does not use before its first step. */
+/* Uses prediction[0] for the enlarged latent: the second pass writes it in its first step only. */
 enum status second_pass_begin(struct running *r, struct error *e) {
     struct job *first = r->job, *second = first->second_pass;
     const struct layout *l = &second->layout;

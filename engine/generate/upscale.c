@@ -26,7 +26,8 @@ void upscale_begins(const struct running *r, int evaluation) {
     for (int64_t i = 0; i < n; i++) to[i] = (float)picture.rgb[i] / 255;
 }
 
-/* Enlarges the image's alpha to layout.upscale.alpha. Colours are not resampled: they are 0. */
+/* Enlarges the image's alpha to layout.upscale.alpha. resample_push_row takes RGBA rows; their colours are 0,
+ * and the resampled colours are not used. */
 static enum status enlarge_alpha(const struct job *job, const struct sluice_picture *picture,
                                  struct error *e) {
     struct tensor alpha = job->layout.upscale.alpha;
@@ -37,7 +38,7 @@ static enum status enlarge_alpha(const struct job *job, const struct sluice_pict
     size_t width = (size_t)picture->width;
     uint8_t *row = (uint8_t *)memory + resample_bytes(job->upscale.from, &part);
     struct resampling resampling;
-    /* a pitch of 0: all rows of colours, which nobody reads, go to one row */
+    /* Pitch 0: all rows of colours overwrite one row. */
     resample_begin(&resampling, job->upscale.from, &part, memory, row + RGBA * width, 0);
     resampling.alpha = alpha.data;
     resampling.alpha_pitch = (size_t)alpha.row_bytes;

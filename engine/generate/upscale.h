@@ -4,7 +4,7 @@
 
 #include "engine/generate/running.h"
 
-/* Writes the image of an evaluation to the upscaler's input, as numbers from 0 to 1. */
+/* Writes the image of an evaluation to the upscaler's input, with values 0 to 1. */
 void upscale_begins(const struct running *r, int evaluation);
 /* Writes the enlarged image of an evaluation as bytes to layout.upscale.rgb, and its alpha, enlarged by
  * Pillow's Lanczos, to layout.upscale.alpha. NONFINITE; MEMORY. */

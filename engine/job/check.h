@@ -4,7 +4,7 @@
 
 #include "engine/base/error.h"
 
-/* Fails with USAGE: the value of a flag is invalid. expected: what the flag takes. */
+/* Fails with USAGE: the value of a flag is invalid. expected: the valid values. */
 enum status bad_value(struct error *e, const char *flag, double found, const char *expected);
 /* Fails with USAGE if the value of a flag is outside [least, most] or NaN. */
 enum status check_range(const char *flag, double found, double least, double most, struct error *e);

@@ -7,13 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Number of the model's control networks. */
 static int count_networks(const struct sluice_model *m) {
     int n = 0;
     while (n < CONTROLS_MAX && m->component[MODEL_CONTROL + n].family) n++;
     return n;
 }
 
-static bool reads_itself(const struct job *job) {
+/* True for Flux.1 Canny and Depth: the denoiser reads the control image as concat channels. */
+static bool denoiser_reads_image(const struct job *job) {
     return job->model->recipe->images.concat == CONCAT_CONTROL_IMAGE;
 }
 
@@ -37,8 +39,10 @@ enum control_pictures controls_pictures(const struct job *job, int component) {
 
 struct sluice_control controls_requested(const struct job *job, int i) {
     const struct sluice_control *first = job->request.controls;
-    struct sluice_control control = {
-        .struct_size = sizeof control, .network = reads_itself(job) ? -1 : i, .strength = 1, .mode = -1};
+    struct sluice_control control = {.struct_size = sizeof control,
+                                     .network = denoiser_reads_image(job) ? -1 : i,
+                                     .strength = 1,
+                                     .mode = -1};
     if (!job->pictures.controls_assumed)
         copy_sized(&control, sizeof control, (const char *)first + (size_t)i * first->struct_size);
     return control;
@@ -47,11 +51,11 @@ struct sluice_control controls_requested(const struct job *job, int i) {
 static enum status find_network(const struct job *job, int i, int network, struct error *e) {
     const struct sluice_model *m = job->model;
     int n = count_networks(m);
-    if (network == -1 && reads_itself(job)) return OK;
+    if (network == -1 && denoiser_reads_image(job)) return OK;
     if (network == -1)
         return error_set(e, USAGE,
                          "a control image (--control-image) needs a control network: this model reads no "
-                         "control image itself" WHERE "%s" EXPECTED "--control-net FILE in front of it",
+                         "control image itself" WHERE "%s" EXPECTED "--control-net FILE before it",
                          m->name);
     if (network >= 0 && network < n) return OK;
     error_set(e, USAGE, "control image %d is for a control network that is not open" WHERE "%s" FOUND "%d", i,
@@ -70,18 +74,19 @@ static enum status bad_mode(const struct component *c, const struct sluice_contr
         n += (size_t)snprintf(expected + n, sizeof expected - n, "%s%d%s%s", i ? ", " : "", i,
                               named ? " " : "", named ? names[i] : "");
     }
-    bool lacks = from->mode == -1 && !from->mode_name;
+    bool absent = from->mode == -1 && !from->mode_name;
     error_set(e, USAGE, "%s" WHERE "%s",
-              lacks ? "this control network needs the kind of its control image (--control-mode)"
-                    : "invalid value for --control-mode",
+              absent ? "this control network needs the kind of its control image (--control-mode)"
+                     : "invalid value for --control-mode",
               path_of(c));
     if (from->mode_name)
         error_found(e, "%s", from->mode_name);
-    else if (!lacks)
+    else if (!absent)
         error_found(e, "%d", from->mode);
     return error_expected(e, "%s", expected);
 }
 
+/* Finds the mode of a control image by number or name. c NULL: no network. assumed: mode 0. */
 static enum status find_mode(const struct component *c, const struct sluice_control *from, bool assumed,
                              int *mode, struct error *e) {
     const char *const *names = c ? c->family->control.modes : NULL;
@@ -110,7 +115,8 @@ static void copy_input(struct job *job, int from, int to, bool moves) {
     if (moves) job->pictures.input[from] = (struct sluice_picture){0};
 }
 
-/* Finds the mask and the image to inpaint: those of the control, else the request's. */
+/* Finds mask and image to inpaint of control i: its own, else the request's. For CONTROL_READS_MASKED, moves
+ * the control image to the place of the image to inpaint. */
 static enum status find_inpaint(struct job *job, int i, const char *path, struct error *e) {
     const struct sluice_request *r = &job->request;
     enum control_pictures reads = controls_pictures(job, job->controls[i].component);
@@ -202,7 +208,7 @@ static enum status resolve_one(struct job *job, int i, struct error *e) {
     return find_inpaint(job, i, path, e) == OK ? check_pictures(job, i, path, e) : e->code;
 }
 
-/* Checks --guess-mode: only control networks of UNets, which read pixels from 0 to 1, have it. */
+/* Checks --guess-mode, which only control networks of UNets (input CONTROL_PIXELS) have. */
 static enum status check_guess_mode(const struct job *job, struct error *e) {
     for (int i = 0; i < job->n_controls; i++)
         if (job->controls[i].component >= 0 &&
@@ -216,7 +222,7 @@ static enum status check_guess_mode(const struct job *job, struct error *e) {
 
 enum status controls_resolve(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
-    int n = job->pictures.controls_assumed ? (reads_itself(job) ? 1 : count_networks(job->model))
+    int n = job->pictures.controls_assumed ? (denoiser_reads_image(job) ? 1 : count_networks(job->model))
                                            : r->n_controls,
         own = 0;
     if (n < 0 || n > CONTROLS_MAX)
@@ -229,7 +235,7 @@ enum status controls_resolve(struct job *job, struct error *e) {
     for (int i = 0; i < n && e->code == OK; i++)
         if (resolve_one(job, i, e) == OK) own += job->controls[i].component < 0;
     if (e->code != OK) return e->code;
-    if (reads_itself(job) && own != 1)
+    if (denoiser_reads_image(job) && own != 1)
         return error_set(e, USAGE,
                          "this model needs %s" WHERE "%s" FOUND "%d" EXPECTED "--control-image FILE",
                          own ? "one control image only" : "a control image", job->model->name, own);

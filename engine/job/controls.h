@@ -4,20 +4,21 @@
 
 #include "engine/job/job.h"
 
-/* Pictures that a control network reads. */
+/* Pictures that a control network reads. In brackets: its input channels. */
 enum control_pictures {
     CONTROL_READS_IMAGE,   /* the control image */
-    CONTROL_READS_MASKED,  /* the image to inpaint and its mask (latent, then 1 - mask) */
-    CONTROL_READS_INPAINT, /* the control image; optionally also the image to inpaint and its mask (latent,
-                              mask, latent) */
+    CONTROL_READS_MASKED,  /* the image to inpaint and its mask [latent, 1 - mask] */
+    CONTROL_READS_INPAINT, /* the control image, and optionally the image to inpaint and its mask [latent,
+                              1 - mask, latent] */
 };
+/* Pictures of a component of the model; -1 (the denoiser reads the image): CONTROL_READS_IMAGE. */
 enum control_pictures controls_pictures(const struct job *job, int component);
 
-/* Copy of control i of the request; the default of an assumed control. */
+/* Returns control i of the request, or the defaults if the plan assumes the control. */
 struct sluice_control controls_requested(const struct job *job, int i);
 
 /* Resolves the controls of the request. Call after pictures_copy and pictures_assume. Writes job->controls,
- * and copies the request's image and mask to controls that inpaint without their own. Fails with USAGE, or
+ * and gives the request's image and mask to inpainting networks without their own. Fails with USAGE, or
  * with LIMIT for a picture's size. */
 enum status controls_resolve(struct job *job, struct error *e);
 

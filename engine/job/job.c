@@ -171,6 +171,11 @@ int schedule_count_previews(const struct job *job) {
     return n;
 }
 
+bool job_control_runs(const struct job *job, int i, int step) {
+    double n = job->schedule.grid.n;
+    return step / n >= job->controls[i].start && (step + 1) / n <= job->controls[i].end;
+}
+
 int job_control_shape(const struct job *job, int i, int32_t dim[4]) {
     if (job->controls[i].component < 0) return 0;
     const struct component *c = &job->model->component[job->controls[i].component];

@@ -38,7 +38,7 @@ struct job_context {
     /* For the job of a second pass (--hires): the job of the first pass, whose prompts and references it
      * uses; else NULL. */
     const struct job *first_pass;
-    bool upscales; /* the job enlarges request.init_image, and does nothing else */
+    bool upscales; /* the job only enlarges request.init_image */
 };
 
 /* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
@@ -59,17 +59,15 @@ struct job_settings {
     enum precision text_precision;
     enum fit fit; /* how input images are fitted to the output size */
     enum preview preview;
-    enum hires hires;                 /* enlargement before the second pass; none without a second pass */
+    enum hires hires;                 /* enlargement before the second pass */
     struct conversion_choice weights; /* conversion of weights on load */
     int decoder_slot;                 /* slot of the decoder in use: VAE or tiny autoencoder */
     int n_prompts;                    /* number of prompts (index 0: positive, 1: negative) */
-    bool zero_prompt; /* the positive prompt is absent, and its text embeddings are zeros: redux_images alone
-                       */
+    bool zero_prompt;      /* no positive prompt, only redux_images: its text embeddings are zeros */
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
 };
 
-/* A control image of the request, in the request's order. Its pictures are PICTURE_CONTROL and the following
- * (control_picture). */
+/* A control image of the request, in the request's order. Its pictures: see control_picture. */
 struct job_control {
     /* Index of the control network in sluice_model.component (MODEL_CONTROL + k); -1: the denoiser itself
      * reads the image, as concat channels, and no network runs. */
@@ -95,7 +93,7 @@ struct job_latents {
  * from an image's random generator in this order too. */
 enum encoded_kind {
     ENCODED_VISION,
-    ENCODED_REDUX, /* image of redux_images, read by a vision encoder, then by the embedder of its rows */
+    ENCODED_REDUX, /* image of redux_images: listed for the vision encoder, then for the embedder */
     ENCODED_INIT,
     ENCODED_MASKED,
     ENCODED_REFERENCE,
@@ -103,10 +101,10 @@ enum encoded_kind {
     ENCODED_FIRST,           /* the first frame of a video, encoded alone as an image */
     ENCODED_CONTROL,         /* inactive or reactive part of a VACE control video (control_video.h) */
     ENCODED_REFERENCE_FRAME, /* VACE reference image: a latent frame in front of the video */
-    /* Control image, and the image to inpaint, of control number `reference` (control_images.h). */
+    /* Control image and image to inpaint of control `reference` (control_images.h). */
     ENCODED_CONTROL_IMAGE,
     ENCODED_CONTROL_INPAINT,
-    ENCODED_ENLARGED, /* enlarged image of the first pass, where the second pass begins (--hires) */
+    ENCODED_ENLARGED, /* second pass: enlarged image `reference` of the first pass (--hires) */
 };
 
 struct encoded {
@@ -124,6 +122,9 @@ static inline bool encoded_is_tokens(const struct encoded *encoded) {
     return encoded->kind == ENCODED_VISION || encoded->kind == ENCODED_REDUX;
 }
 
+/* Pictures of a control: the control image, the mask and the image to inpaint. */
+enum control_part { CONTROL_IMAGE, CONTROL_MASK, CONTROL_INPAINT, CONTROL_PARTS };
+
 /* Indexes of a request's input images: first frame or image-to-image input, last frame, mask, references. */
 enum {
     PICTURE_INIT,
@@ -132,13 +133,11 @@ enum {
     PICTURE_REFERENCES,
     /* Copies of pictures at a vision encoder's input size. */
     PICTURE_VISION = PICTURE_REFERENCES + LANE_REFERENCES_MAX,
+    /* Images of redux_images, at the vision encoder's input size. */
     PICTURE_REDUX = PICTURE_VISION + LANE_REFERENCES_MAX,
     PICTURE_CONTROL = PICTURE_REDUX + SLUICE_CONTROLS_MAX, /* pictures of control 0, then of control 1, ... */
-    PICTURES_MAX = PICTURE_CONTROL + 3 * CONTROLS_MAX
+    PICTURES_MAX = PICTURE_CONTROL + CONTROL_PARTS * CONTROLS_MAX
 };
-
-/* Pictures of a control: the control image, the mask and the image to inpaint. */
-enum control_part { CONTROL_IMAGE, CONTROL_MASK, CONTROL_INPAINT, CONTROL_PARTS };
 
 /* Index of a picture of control i among the job's pictures. */
 static inline int control_picture(int i, enum control_part part) {
@@ -230,11 +229,10 @@ struct job_schedule {
     struct job_span spans[DENOISER_SPANS_MAX];
 };
 
-/* Sizes of the images before and after the upscaler; to 0x0: no upscaler runs. component: index of the
- * upscaler in the model. */
+/* The upscaler of the job. */
 struct job_upscale {
-    struct picture_size from, to;
-    int component;
+    struct picture_size from, to; /* sizes of its input and output images; `to` 0x0: no upscaler runs */
+    int component;                /* index in sluice_model.component */
 };
 
 /* What a layout may choose. No choice changes the job's result. */
@@ -266,8 +264,8 @@ struct layout {
     const struct block **block_lists; /* storage of the stages' block lists; owned */
     struct lane *lanes;               /* storage of the stages' lanes; owned */
     struct visit_list visits;
-    /* Layout of the second pass (--hires); owned. Its stages, from index `second_stage` on, and its visits
-     * are also in this layout. NULL: none; second_stage is then n_stages. */
+    /* Layout of the second pass (--hires); owned; NULL: none. This layout also has copies of its stages, from
+     * index `second_stage` on, and of its visits. Without a second pass second_stage is n_stages. */
     struct layout *second_pass;
     int second_stage;
 
@@ -296,8 +294,9 @@ struct layout {
     /* Latents of reference images. The first is inpaint_latent[0] if job_init_is_reference. */
     struct tensor reference[LANE_REFERENCES_MAX];
     struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser output of each lane */
-    struct tensor enlarged[BATCH_MAX]; /* second pass: enlarged images of the first [Y, X, 3] U8; or rank 0 */
-    struct tensor resampling;  /* second pass: [1, bytes] U8, memory for enlarging an image; or rank 0 */
+    /* Second pass: enlarged images of the first pass [Y, X, 3] U8, and temporary memory of resampling [1,
+     * bytes] U8; rank 0 if latents are enlarged, or without a second pass. */
+    struct tensor enlarged[BATCH_MAX], resampling;
     struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
     struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
     struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */
@@ -306,8 +305,8 @@ struct layout {
     struct tensor alpha;       /* alpha of that frame [Y, X] U8; rank 0: the model has no alpha */
     struct encoded_tensors encoded[ENCODED_MAX];
     /* Tensors of the upscaler's stage; rank 0: there is none. decoded, decoded_alpha: all decoded frames, U8
-     * [N, Y, X, 3] and [N, Y, X]. input, enlarged: lane.picture and lane.enlarged. rgb, alpha: an enlarged
-     * image, U8. */
+     * [N, Y, X, 3] and [N, Y, X]. input, enlarged: lane.picture and lane.enlarged. rgb, alpha: the enlarged
+     * image as bytes, [Y, X, 3] and [Y, X]. */
     struct {
         struct tensor decoded, decoded_alpha, input, enlarged, rgb, alpha;
     } upscale;
@@ -342,8 +341,9 @@ struct job {
     struct job_prompts prompts;
     struct job_schedule schedule;
     struct job *preview_job; /* job that decodes previews (--preview vae, taesd); owned; NULL: none */
-    struct job *second_pass; /* job of the second pass (--hires), with its own size and schedule; its layout
-                                is a copy of layout.second_pass; owned; NULL: none */
+    /* Job of the second pass (--hires), with its own size and schedule; owned; NULL: none. Its layout is a
+     * shallow copy of layout.second_pass. */
+    struct job *second_pass;
     struct job_upscale upscale;
     struct job_candidates candidates;
     struct run_need *need; /* candidates.needs[candidates.chosen] */
@@ -357,7 +357,7 @@ const struct component *job_component(const struct job *job, int slot);
 const struct component *job_tiny_decoder(const struct job *job);
 /* Size of the job's finished images in pixels. */
 struct picture_size job_output_size(const struct job *job);
-/* True if the run decodes the job's latents: for the caller, or to enlarge the image for a second pass. */
+/* True if the run decodes the job's latents: as the result, or for a second pass that enlarges images. */
 bool job_decodes(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
  * that has no mask channels. */
@@ -372,6 +372,8 @@ double job_flops(const struct job *job);
 /* Index in pictures.encoded of the picture that lane `number` encodes, in a stage with the given slot and
  * number of chunks; -1: the stage has no such lane. */
 int job_find_encoded(const struct job *job, int slot, int n_chunks, int number);
+/* True if control i is used in this step, by job_control.start and end (diffusers: controlnet_keep). */
+bool job_control_runs(const struct job *job, int i, int step);
 /* Writes the shape of the input of control i (layout.control_input) to dim; returns its rank, 0 for an image
  * that the denoiser itself reads. */
 int job_control_shape(const struct job *job, int i, int32_t dim[4]);

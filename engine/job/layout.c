@@ -115,8 +115,7 @@ static void connect_denoise(const struct job *job, const struct layout *l, int s
     }
 }
 
-/* Range of evaluations that lie both in the lane's range and in [first, end). n: number of the stage's
- * evaluations. */
+/* Restricts the lane's range of evaluations to [first, end). n: number of the stage's evaluations. */
 static void limit_evaluations(struct lane *lane, int first, int end, int n) {
     int own = lane->evaluations.first, own_end = own + lane->evaluations.n;
     if (lane->evaluations.n && own > first) first = own;
@@ -125,14 +124,14 @@ static void limit_evaluations(struct lane *lane, int first, int end, int n) {
     lane->evaluations.n = first == 0 && end == n ? 0 : first < end ? end - first : -1;
 }
 
-/* True if controls i and k are inputs of one computation: a network that reads all its images at once. */
+/* True if one computation reads controls i and k: family_control.combines_images. */
 static bool control_joins(const struct job *job, int i, int k) {
     const struct job_control *a = &job->controls[i], *b = &job->controls[k];
     return a->component == b->component && a->component >= 0 && a->start == b->start && a->end == b->end &&
            job->model->component[a->component].family->control.combines_images;
 }
 
-/* Index of the first control that is an input of the same computation as control i. */
+/* Index of the first control that the same computation as control i's reads. */
 static int first_joined(const struct job *job, int i) {
     int first = 0;
     while (first < i && !control_joins(job, i, first)) first++;
@@ -147,22 +146,19 @@ static bool is_off(const struct job *job, int i) {
     return job->controls[i].strength == 0;
 }
 
-/* Writes the range of calls of a span in which control i runs, counted from the span's first call: those of
- * steps i of n with i/n >= start and (i+1)/n <= end, as diffusers' controlnet_keep. Strength 0: none. */
+/* Writes the range [*first, *end) of calls in which control i runs, counted from the span's first call. */
 static void find_window(const struct job *job, int i, const struct job_span *span, int *first, int *end) {
-    const struct job_control *control = &job->controls[i];
     const struct denoiser_call *calls = job->schedule.calls + span->first_call;
-    double steps = job->schedule.grid.n;
     *first = *end = 0;
     for (int k = 0; k < span->n_calls && !is_off(job, i); k++) {
-        int step = calls[k].step;
-        if (step / steps < control->start || (step + 1) / steps > control->end) continue;
+        if (!job_control_runs(job, i, calls[k].step)) continue;
         if (!*end) *first = k;
         *end = k + 1;
     }
 }
 
-/* Connects the lanes of the control network that computes control `first`. */
+/* Connects the lanes of the control network that reads control `first`, and the controls that it joins. A
+ * lane is a copy of its denoiser lane, or, if it only adds residuals, of the lane that computes them. */
 static void connect_control(const struct job *job, const struct layout *l, int s, int first,
                             const struct lane *denoisers, struct lane *lanes) {
     const struct stage *stage = &l->stages[s];
@@ -173,11 +169,10 @@ static void connect_control(const struct job *job, const struct layout *l, int s
     find_window(job, first, span, &first_call, &end_call);
     for (int i = 0; i < groups * stage->n_lanes; i++) {
         int branch = i % stage->n_lanes / l->images_per_group;
-        /* Lanes of branch 0, the conditional prompt, come first. */
+        /* Branch 0, the conditional prompt, computes the residuals of all branches of an image. */
         int shared = c->family->control.conditional_only ? branch * l->images_per_group : 0;
         lanes[i] = denoisers[i - shared];
-        lanes[i].evaluations.first = denoisers[i].evaluations.first;
-        lanes[i].evaluations.n = denoisers[i].evaluations.n;
+        lanes[i].evaluations = denoisers[i].evaluations;
         lanes[i].denoiser = &denoisers[i];
         lanes[i].residuals_of = shared;
         lanes[i].keeps_prefix = false;
@@ -438,22 +433,15 @@ void layout_split_alpha(const struct layout *layout) {
     }
 }
 
-/* Index of the first control network of the stage with the same component as network k. */
-static int first_of_component(const struct stage *stage, int k) {
-    int first = 0;
-    while (stage->control[first].component != stage->control[k].component) first++;
-    return first;
-}
-
-/* Adds the control networks to a denoiser's stage: one for each control, or for several that the network
- * reads at once. Their blocks follow the denoiser's. */
+/* Adds the control networks to a denoiser's stage: one for each control, or for controls that join. Their
+ * blocks follow the denoiser's; networks of one component share its blocks. */
 static void add_controls(const struct job *job, struct stage *stage) {
     for (int i = 0; i < job->n_controls; i++) {
         if (job->controls[i].component < 0 || first_joined(job, i) < i) continue;
         int k = stage->n_controls++;
         struct stage_control *control = &stage->control[k];
         control->component = job_component(job, job->controls[i].component);
-        int same = first_of_component(stage, k);
+        int same = stage_first_network(stage, k);
         control->first_block = same < k ? stage->control[same].first_block : stage->n_model_blocks;
         if (same == k) stage->n_model_blocks += control->component->n_blocks;
     }
@@ -481,7 +469,7 @@ static struct stage *add_stage(const struct job *job, struct layout *l, const st
     stage->n_blocks = stage->n_model_blocks + component_gathered_blocks(c, n_lanes);
     for (int k = 0; k < stage->n_controls; k++) {
         struct stage_control *control = &stage->control[k];
-        int same = first_of_component(stage, k);
+        int same = stage_first_network(stage, k);
         control->first_rows = same < k ? stage->control[same].first_rows : stage->n_blocks;
         if (same == k) stage->n_blocks += control->component->n_tables;
     }
@@ -637,7 +625,7 @@ static enum status list_visits(struct layout *l, struct error *e) {
     return e->code;
 }
 
-/* True if the block is one of a control network: its weights, or rows of its tables. */
+/* True if the block belongs to the control network in this slot: its weights, or rows of its tables. */
 static bool is_of_network(const struct job *job, const struct block *block, int slot) {
     const struct component *c = job_component(job, slot);
     const struct block *rows = job->prompts.gathered[slot];
@@ -658,7 +646,7 @@ char *layout_block_name(const struct job *job, const struct layout *l, int s, in
     return out;
 }
 
-/* Makes stages, lanes and visits of one pass. */
+/* Makes the tensors, stages, lanes and visits of one pass. */
 static enum status open_pass(const struct job *job, struct layout_choice choice, struct arena *interstage,
                              struct layout *l, struct error *e) {
     bool ok = true;
@@ -680,7 +668,7 @@ static enum status append_second_pass(const struct job *job, struct layout *l, s
     memcpy(second->pooled, l->pooled, sizeof l->pooled);
     memcpy(second->reference, l->reference, sizeof l->reference);
     struct layout_choice choice = l->choice;
-    choice.hoisted >>= DENOISER_SPANS_MAX;
+    choice.hoisted >>= DENOISER_SPANS_MAX; /* the bits of the second pass: see choose_hoisted */
     if (open_pass(job->second_pass, choice, &l->interstage, second, e) != OK) return e->code;
     if (l->n_stages + second->n_stages > PLAN_STAGES_MAX)
         return error_set(e, UNSUPPORTED,

@@ -12,12 +12,13 @@
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
                         struct layout *layout, struct error *e);
 void layout_close(struct sys *sys, struct layout *layout);
-/* Makes job->layout anew, and the layout of the second pass's job, a view of its part. */
+/* Replaces job->layout by one of this choice, and the layout of the second pass's job by a shallow copy of
+ * its second_pass. Parameters and errors as for layout_open. */
 enum status layout_choose(struct job *job, struct layout_choice choice, void *memory, struct error *e);
 
 enum { LAYOUT_NAME_BYTES = BLOCK_NAME_MAX + 16 };
-/* Name of block i of stage s in plans and reports. Names of a control network's blocks have a prefix:
- * "control.", "control_2." for the second network of the model. out has LAYOUT_NAME_BYTES. Returns out. */
+/* Name of block i of stage s in plans and reports. Blocks of control networks have a prefix: "control." for
+ * the model's first network, "control_2." for its second. out has LAYOUT_NAME_BYTES. Returns out. */
 char *layout_block_name(const struct job *job, const struct layout *layout, int s, int i, char *out);
 
 /* Allocates the inter-stage buffers of job->layout. Fails with MEMORY. */

@@ -5,6 +5,7 @@
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
 #include "engine/job/request.h"
+#include "engine/job/second_pass.h"
 #include "engine/job/upscale.h"
 
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
@@ -14,7 +15,7 @@ static enum status make_components(struct job *job, struct error *e) {
     struct requantised *r = job->context.requantised;
     struct session_adapters *a = job->context.adapters;
     struct adapter_base base = {job->model, r};
-    if (job->context.first_pass) return OK; /* the first pass's job has made them */
+    if (job->context.first_pass) return OK; /* made by the first pass's job, which comes first */
     if (r && a && (!r->made || !conversion_equals(r->choice, job->settings.weights)))
         session_adapters_drop_components(a);
     if (r && requantised_prepare(r, job->model, job->settings.weights, e) != OK) return e->code;
@@ -87,15 +88,14 @@ static enum status open_preview_job(struct job *job, struct error *e) {
     return OK;
 }
 
-/* Opens job->second_pass. flow_shift: of the request; 0: the second pass computes its own from its size. */
+/* Opens job->second_pass. flow_shift: the caller's; 0: computed from the second pass's size. */
 static enum status open_second_pass(struct job *job, double flow_shift, struct error *e) {
     const struct sluice_request *r = &job->request;
-    int step = job->model->size_step;
     struct job_context context = job->context;
     struct sluice_request request = *r;
     context.first_pass = job;
-    request.width = (int)(r->width * r->hires_scale) / step * step;
-    request.height = (int)(r->height * r->hires_scale) / step * step;
+    request.width = second_pass_size(job).width;
+    request.height = second_pass_size(job).height;
     request.steps = r->hires_steps;
     request.strength = r->hires_strength;
     request.init_latent = request.plan = NULL;
@@ -169,7 +169,7 @@ void job_close(struct job *job) {
     if (job->preview_job) job_close(job->preview_job);
     sys->release(sys, job->preview_job);
     if (job->second_pass) {
-        job->second_pass->layout = (struct layout){0}; /* a view of this job's layout */
+        job->second_pass->layout = (struct layout){0}; /* owned by this job's layout */
         job_close(job->second_pass);
     }
     sys->release(sys, job->second_pass);

@@ -70,7 +70,7 @@ static const struct sluice_picture *assume_picture(struct job *job, int place) {
     return &job->pictures.input[place];
 }
 
-/* Assumes the pictures that the model's control networks, or the denoiser, need. */
+/* Assumes one control for each control network, or one for a denoiser that reads a control image. */
 static void assume_controls(struct job *job) {
     bool own = job->model->recipe->images.concat == CONCAT_CONTROL_IMAGE;
     for (int i = 0; i < CONTROLS_MAX; i++) {
@@ -207,8 +207,9 @@ static void fit_references(struct job *job) {
     }
 }
 
-/* Control images are stretched to the output size, as in diffusers; an image to inpaint that is the request's
- * input image is fitted like it. The edges of a control image replace the job's own copy of its pixels. */
+/* Control images are stretched to the output size, as in diffusers. The request's input image and mask are
+ * fitted as requested, also where a control inpaints them. For --canny the job reads a copy of the pixels,
+ * which canny_edges overwrites. */
 static void fit_controls(struct job *job, struct picture_size output) {
     for (int i = 0; i < job->n_controls; i++)
         for (int part = 0; part < CONTROL_PARTS; part++) {
@@ -345,7 +346,7 @@ static void list_one(struct job *job, enum encoded_kind kind, int number, int n_
                          .n_chunks = n_chunks};
 }
 
-/* Lists the control images that the VAE encodes, and images to inpaint. */
+/* Lists the pictures of controls that the VAE encodes: control images and images to inpaint. */
 static void list_controls(struct job *job) {
     for (int i = 0; i < job->n_controls; i++) {
         int component = job->controls[i].component;

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Heap bytes of a run, rounded up: descriptors (visits, ring fills, lists), input images, the caller's
@@ -22,7 +23,7 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
     uint64_t a_visit = 384, a_token = 32, tokens = 0, rows = 0, pictures = 0, networks = 0;
     for (int s = 0; s < l->n_stages; s++) {
         const struct stage *stage = &l->stages[s];
-        /* up to three layouts exist at once, while one is chosen */
+        /* While the planner compares layouts, up to three exist at once. */
         uint64_t lanes = stage->hoists ? 0 : 3 * (uint64_t)(stage->n_lanes * stage->n_groups);
         for (int k = 0; k < stage->n_controls; k++)
             networks += lanes * sizeof(struct lane) + CONTROL_VISITS_MAX * sizeof(struct control_visit) +
@@ -41,7 +42,7 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
                                         *used = &pass->pictures.fitted[i];
             int bytes = pass->pictures.fitting[i].part.alpha ? RGBA : 3;
             pictures += (uint64_t)used->width * (uint64_t)used->height * (uint64_t)bytes;
-            bool copy = i >= PICTURE_VISION && i < PICTURE_REDUX; /* its pixels are another picture's */
+            bool copy = i >= PICTURE_VISION && i < PICTURE_REDUX; /* counted as the picture it copies */
             if (!copy && unfitted->rgb && !used->rgb && pass == job)
                 pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * (uint64_t)bytes;
         }
@@ -50,8 +51,8 @@ static uint64_t host_bytes(const struct job *job, const struct layout *l) {
         job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token + rows + networks +
             (uint64_t)(job->candidates.n + 1) * run_need_bytes(l->n_stages) + pictures +
             (uint64_t)job->request.caller_bytes + job->prompts.hits.peak_bytes +
-            /* the second pass's job and two layouts, while the planner compares layouts; once more for the
-             * plans of other requests that advice compares */
+            /* The second pass's job and, while the planner compares layouts, two layouts. Twice, because
+             * advice plans other requests while this job is open. */
             (second ? 2 * (sizeof *second + 2 * sizeof *l->second_pass) : 0) +
             (second && preview ? sizeof *preview + second->preview_job->need->host_bytes -
                                      second->preview_job->model->host_bytes
@@ -182,7 +183,7 @@ static enum status measure_layout(const struct job *job, struct layout *l, const
     return limit_pins(job, need, e);
 }
 
-/* Bytes of a component's weights that compute rows of timesteps. */
+/* Bytes of a component's weights that hoisting replaces by precomputed rows. */
 static uint64_t hoisted_bytes(const struct component *c) {
     uint64_t bytes = 0;
     for (int i = 0; i < c->n_blocks; i++)
@@ -204,10 +205,8 @@ static unsigned choose_hoisted(const struct job *job, struct error *e) {
         if (!all.stages[s].hoists) continue;
         weights = hoisted_bytes(c);
         for (int k = 0; k < all.stages[s].n_controls; k++) {
-            bool counted = false;
-            for (int i = 0; i < k; i++)
-                counted |= all.stages[s].control[i].component == all.stages[s].control[k].component;
-            if (!counted) weights += hoisted_bytes(all.stages[s].control[k].component);
+            if (stage_first_network(&all.stages[s], k) == k)
+                weights += hoisted_bytes(all.stages[s].control[k].component);
         }
         executor_state_bytes(job->sys, &plain.stages[s + 1], &without, &pictures, e);
         executor_state_bytes(job->sys, &all.stages[s + 1], &with, &pictures, e);
@@ -357,6 +356,25 @@ json_t *planner_list_loras(const struct job *job) {
     return json;
 }
 
+json_t *planner_describe_hires(const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    const struct job *second = job->second_pass;
+    return second ? json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
+                              r->hires_strength, "steps", r->hires_steps, "upscaler",
+                              r->hires_upscaler ? r->hires_upscaler : "latent", "width",
+                              second->request.width, "height", second->request.height)
+                  : NULL;
+}
+
+json_t *planner_describe_upscaled(const struct job *job) {
+    const struct job *last = job->second_pass ? job->second_pass : job;
+    const struct job_upscale *upscale = &last->upscale;
+    return upscale->to.width ? json_pack("{s:s, s:i, s:i}", "family",
+                                         job->model->component[upscale->component].family->name, "width",
+                                         upscale->to.width, "height", upscale->to.height)
+                             : NULL;
+}
+
 /* ---- plan files ---- */
 
 static const char *plan_name(const struct job *job) {
@@ -414,6 +432,24 @@ static enum status check_same_controls(const struct job *job, const json_t *thei
     return OK;
 }
 
+/* Fails with BUDGET if both requests have the object `key` and the objects differ. Takes over `ours`, which
+ * may be NULL. */
+static enum status check_same_object(const struct job *job, const json_t *theirs, const char *key,
+                                     json_t *ours, struct error *e) {
+    const json_t *object = json_object_get(theirs, key);
+    if (object && ours && !json_equal(object, ours)) {
+        char *found = json_dumps(object, JSON_COMPACT), *expected = json_dumps(ours, JSON_COMPACT);
+        error_set(e, BUDGET,
+                  OTHER "its request differs" WHERE "%s" FOUND "%s %.100s in the plan" EXPECTED
+                        "%.100s as requested, or a new plan (`sluice plan ... --json`)",
+                  plan_name(job), key, found ? found : "", expected ? expected : "");
+        free(found);
+        free(expected);
+    }
+    json_decref(ours);
+    return e->code;
+}
+
 /* Fails with BUDGET if the plan file's request differs from the job's in a field that changes visits or
  * tensor sizes. A field that the plan file lacks is not compared. Prompts and seeds may differ. */
 static enum status check_same_request(const struct job *job, const json_t *theirs, struct error *e) {
@@ -440,8 +476,10 @@ static enum status check_same_request(const struct job *job, const json_t *their
                   plan_name(job), keys[i], value_text(a, found), keys[i], value_text(b, expected));
     }
     json_decref(ours);
-    if (e->code != OK || !json_is_object(theirs) ||
-        check_same_controls(job, json_object_get(theirs, "controls"), e) != OK)
+    if (e->code != OK || !json_is_object(theirs)) return e->code;
+    if (check_same_controls(job, json_object_get(theirs, "controls"), e) != OK ||
+        check_same_object(job, theirs, "hires", planner_describe_hires(job), e) != OK ||
+        check_same_object(job, theirs, "upscaled", planner_describe_upscaled(job), e) != OK)
         return e->code;
     json_int_t frames = json_integer_value(json_object_get(theirs, "frames"));
     if ((frames ? frames : 1) != job->request.frames)

@@ -322,7 +322,8 @@ struct text_places prompts_place_texts(const struct job *job, int prompt) {
             continue;
         }
         /* Rows of prompt_embeds from this encoder: one per token and part of a text encoder's output, or per
-         * vision token of all pictures. Images of Redux are added up, in the positive prompt. */
+         * vision token of all pictures. Images of Redux have the rows of one image, their sum, and only in
+         * the positive prompt. */
         const struct prompt_tokens *tokens = &job->prompts.tokens[c->slot][prompt];
         bool is_text = recipe->slot[c->slot].family->kind == FAMILY_TEXT;
         int32_t n = is_text ? (tokens->n_ids - tokens->drop_idx) * condition_parts(c) : 0;

@@ -384,7 +384,7 @@ static enum status check_vision(const struct job *job, struct error *e) {
                      shares ? "its tensors in that file, or " : "", m->recipe->slot[slot].flag);
 }
 
-/* Checks the images that join the prompt and the components that read them. */
+/* Checks redux_images, and that the model has the components that read them. */
 static enum status check_redux(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;

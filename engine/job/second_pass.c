@@ -5,11 +5,19 @@
 /* Largest enlargement of the second pass. */
 static const double SCALE_MOST = 8;
 
+/* Fails with USAGE if a value is not above `above` or is larger than `most`. */
 static enum status check_hires_value(const char *flag, double found, double above, double most,
                                      struct error *e) {
     if (found > above && found <= most) return OK;
     return error_set(e, USAGE, "invalid value for %s" FOUND "%g" EXPECTED "above %g, to %g", flag, found,
                      above, most);
+}
+
+struct picture_size second_pass_size(const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    int step = job->model->size_step;
+    return (struct picture_size){(int)(r->width * r->hires_scale) / step * step,
+                                 (int)(r->height * r->hires_scale) / step * step};
 }
 
 enum status second_pass_resolve(struct job *job, struct error *e) {
@@ -57,11 +65,24 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
                          "the autoencoder has no encoder, which --hires-upscaler %s needs" WHERE "%s" EXPECTED
                          "a VAE with 'encoder.' tensors, or --hires-upscaler latent",
                          names[how], m->name);
+    const struct tensor_index *network = &m->component[MODEL_HIRES_UPSCALER].index;
     if (how >= HIRES_LANCZOS && component_picture_channels(model_component(m, FAMILY_ENCODER)) == RGBA)
         return error_set(e, USAGE,
                          "--hires-upscaler %s would lose the alpha of this model's images" WHERE "%s" EXPECTED
                          "latent or latent-bilinear",
-                         names[how], m->name);
+                         how == HIRES_MODEL && network->n_sources ? network->sources[0].path : names[how],
+                         m->name);
+    struct picture_size size = second_pass_size(job);
+    if (size.width <= r->width && size.height <= r->height)
+        return error_set(e, USAGE,
+                         "--hires enlarges nothing" WHERE "%s" FOUND
+                         "%g times %dx%d, rounded down to multiples of %d" EXPECTED "a larger --hires",
+                         m->name, r->hires_scale, r->width, r->height, m->size_step);
+    if (size.width > SLUICE_SIDE_MAX || size.height > SLUICE_SIDE_MAX)
+        return error_set(e, USAGE,
+                         "the image of --hires would be too large" WHERE "%s" FOUND "%g times %dx%d" EXPECTED
+                         "at most %d pixels a side",
+                         m->name, r->hires_scale, r->width, r->height, SLUICE_SIDE_MAX);
     job->settings.hires = (enum hires)how;
     return OK;
 }

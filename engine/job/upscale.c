@@ -25,7 +25,7 @@ enum status upscale_resolve(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     struct picture_size size = {r->width, r->height};
     if (job->settings.hires == HIRES_MODEL) return set_sizes(job, size, MODEL_HIRES_UPSCALER, e);
-    /* With a second pass, its job enlarges the finished images. */
+    /* With a second pass, the second pass's job enlarges the finished images. */
     if (!r->upscale || r->no_decode || job->settings.decode_only || job->settings.hires) return OK;
     return set_sizes(job, size, MODEL_UPSCALER, e);
 }

@@ -1,5 +1,5 @@
 /* Upscaling of images: after the decoder (sluice_request.upscale), or alone (sluice_upscale). The stage reads
- * images as bytes, as in a file, so both ways give the same pixels. */
+ * 8-bit images, so enlarging a saved PNG gives the same pixels as enlarging in the run. */
 #ifndef SLUICE_JOB_UPSCALE_H
 #define SLUICE_JOB_UPSCALE_H
 
@@ -15,7 +15,7 @@ enum status upscale_resolve_alone(struct job *job, struct error *e);
 bool upscale_has_alpha(const struct job *job);
 /* Temporary bytes of enlarging an image's alpha. */
 uint64_t upscale_alpha_bytes(const struct job *job);
-/* The resampling of an image's alpha: rows of RGBA go in, rows of alpha come out. */
+/* Parameters for resampling an image's alpha with resample_begin: Pillow's Lanczos to the enlarged size. */
 struct picture_part upscale_alpha_part(const struct job *job);
 
 #endif

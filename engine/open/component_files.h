@@ -8,8 +8,7 @@
 #include "engine/sluice.h"
 
 /* Returns component flag i ("--vae") of all recipes, without duplicates; NULL after the last. Order:
- * denoisers, text encoders, vision encoders, autoencoders, tiny decoders, control networks,
- * upscalers. */
+ * denoisers, text encoders, vision encoders, autoencoders, tiny decoders, control networks, upscalers. */
 const char *part_flag(int i);
 bool part_flag_chooses(const char *flag, enum family_kind kind);
 bool part_flag_takes(const char *flag, const struct family *family);

@@ -57,6 +57,8 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
                              "%s" WHERE "%s" FOUND "\"none\"" EXPECTED "the path of a file or folder",
                              part_flag_chooses(flag, FAMILY_CONTROL)
                                  ? "a model runs without control networks if this flag is absent"
+                             : part_flag_chooses(flag, FAMILY_UPSCALER)
+                                 ? "no network enlarges images if this flag is absent"
                                  : "every model needs this component",
                              flag);
         }
@@ -209,8 +211,9 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
     return found ? e->code : component_files_add(files, place, e);
 }
 
-/* Opens the path of a flag. A folder with the folders of an extra part (FLUX.1-Redux-dev: image_embedder)
- * stands for that part and for the parts that share its flag's file, unless other flags chose these. */
+/* Opens the path of a flag. If an extra part has this flag, the path may be a pipeline's folder
+ * (FLUX.1-Redux-dev). Its subfolders then hold the part (image_embedder) and the part that shares its file
+ * (image_encoder), unless the other part has a flag too. */
 static enum status open_flag(struct sys *sys, const struct sluice_model_options *o,
                              struct component_files *files, const char *flag, const char *path,
                              struct error *e) {
@@ -244,11 +247,12 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
             part_flag_chooses(flag, FAMILY_DECODER) || part_flag_chooses(flag, FAMILY_TINY_DECODER);
         if (part_flag_chooses(flag, FAMILY_CONTROL)) continue;
         if (path && (!o->decodes_only || decodes)) open_flag(sys, o, files, flag, path, e);
-        if (e->code == BADMAGIC && part_flag_chooses(flag, FAMILY_UPSCALER)) {
+        /* Training checkpoints hold the weights in params_ema or params. */
+        if (e->code == BADMAGIC && strstr(e->found, "pickle") && part_flag_chooses(flag, FAMILY_UPSCALER)) {
             *e->expected = 0;
-            error_expected(
-                e, "a .safetensors file; to convert: python -c \"import torch, safetensors.torch as s; "
-                   "d = torch.load('IN.pth'); s.save_file(d.get('params_ema', d), 'OUT')\"");
+            error_expected(e, "safetensors; to convert: python -c \"import torch,safetensors.torch as s;"
+                              "d=torch.load('IN.pth');"
+                              "s.save_file(d.get('params_ema',d.get('params',d)),'OUT')\"");
         }
         report_failure(files, e);
     }
@@ -419,7 +423,7 @@ static int most_slots(const struct family *family) {
 
 /* True if a component of the family, found by content, should be added: a slot of the family is still empty,
  * or the component is the first surplus one, which the error about duplicates reports. An extra component
- * (slot_is_extra) is added only if no other component was found, so that `inspect` and errors can name it. */
+ * (slot_is_extra) is added only if no other component was found, for `inspect` and for errors. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     int slot;

@@ -31,7 +31,8 @@ static bool has_control(const struct contents *contents, const char *prefix) {
     return false;
 }
 
-/* Removes other components with the prefix of a control network, which repeats tensors of its denoiser. */
+/* Removes other components with the prefix of a control network. Control networks have tensors of their
+ * denoiser, so these files match the denoiser's family too. */
 static void drop_controlled(struct contents *contents) {
     struct contents all = *contents;
     contents->n = 0;

@@ -2,13 +2,6 @@
 
 #include "engine/open/published.h"
 
-/* The slot of a control network's family; its configuration is read as that of a slot in a pipeline. */
-static const struct slot *slot_of(const struct component_file *file) {
-    int slot;
-    const struct recipe *recipe = models_find_slot(file->family, file->prefix, NULL, &slot);
-    return &recipe->slot[slot];
-}
-
 static enum status check_model(const struct component *c, const struct sluice_model *m, struct error *e) {
     const struct component *denoiser = model_component(m, FAMILY_DENOISER);
     const struct family *wanted = c->family->control.denoiser;
@@ -33,9 +26,11 @@ enum status control_nets_open(struct sluice_model *m, struct component_files *fi
         const struct component_file *file = &files->file[i];
         if (!file->flag || file->misplaced || file->family->kind != FAMILY_CONTROL) continue;
         struct component *c = &m->component[MODEL_CONTROL + n];
+        int slot;
+        const struct recipe *slots = models_find_slot(file->family, file->prefix, NULL, &slot);
         *c = (struct component){.family = file->family, .sys = m->sys};
         c->index = component_files_take(files, file);
-        if (configuration_bind(c, component_files_path(files, file), slot_of(file),
+        if (configuration_bind(c, component_files_path(files, file), &slots->slot[slot],
                                &m->config_origin[MODEL_CONTROL + n++], e) == OK)
             check_model(c, m, e);
         if (e->code != OK && !*e->where) error_where(e, "%s", component_files_path(files, file));
@@ -53,7 +48,7 @@ enum status control_nets_open_published(struct sluice_model *m, const struct slu
                              CONTROLS_MAX);
         struct component *c = &m->component[MODEL_CONTROL + n++];
         const struct slot *denoiser = &m->recipe->slot[recipe_slot(m->recipe, FAMILY_DENOISER)];
-        if (published_bind_network(m->sys, o->parts[i].path, denoiser, c, e) == OK) check_model(c, m, e);
+        if (published_bind_network(m->sys, &o->parts[i], denoiser, c, e) == OK) check_model(c, m, e);
     }
     return e->code;
 }

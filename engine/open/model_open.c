@@ -171,7 +171,7 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     return e->code;
 }
 
-/* Fails because a component is present without the encoder whose output it reads. */
+/* Fails with MISSING: the component in `slot` is present, but not the encoder in `source` that it reads. */
 static enum status fail_no_source(const struct sluice_model *m, int slot, int source, struct error *e) {
     const struct slot *reader = &m->recipe->slot[slot], *read = &m->recipe->slot[source];
     return error_set(
@@ -541,6 +541,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     for (int i = 0; i < o->n_parts; i++)
         has_parts |= o->parts[i].path && !part_is_none(&o->parts[i]) &&
                      !part_flag_chooses(o->parts[i].flag, FAMILY_CONTROL) &&
+                     !part_flag_chooses(o->parts[i].flag, FAMILY_UPSCALER) &&
                      !published_takes_part(&o->parts[i]);
     if (o->model || has_parts || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
         return error_set(
@@ -548,12 +549,13 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
             "--family plans a published model; flags that name files do not apply" WHERE
             "--family %s" EXPECTED
             "no --model, --tokenizer, --edit, latent file or dtype in --dims; --vae and other "
-            "component flags only with the value none; --control-net and --redux with a family's name",
+            "component flags only with the value none; --control-net, --redux and upscalers with a family's "
+            "name",
             o->family);
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
-    if (e->code == OK) control_nets_open_published(m, o, e);
+    if (e->code == OK && control_nets_open_published(m, o, e) == OK) upscaler_open_published(m, o, e);
     /* With --family inconsistent sizes are a usage error, because the sizes come from --dims and not from a
      * file. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);

@@ -487,8 +487,9 @@ enum status pipeline_check_disabled_parts(const struct sluice_model_options *o, 
                                           const char *model, struct error *e) {
     const char *last = NULL;
     for (int i = 0; i < o->n_parts; i++) {
-        if (!part_is_none(&o->parts[i])) continue;
         const char *flag = o->parts[i].flag;
+        bool outside = part_flag_chooses(flag, FAMILY_CONTROL) || part_flag_chooses(flag, FAMILY_UPSCALER);
+        if (!part_is_none(&o->parts[i]) || outside) continue;
         const struct slot *slot = recipe->slot;
         while (slot->family && (!slot->flag || strcmp(slot->flag, flag) != 0)) slot++;
         if (!slot->family) return fail_unused_flag(recipe, flag, "none", e);
@@ -628,12 +629,13 @@ static enum status fail_missing(const struct component_files *files, const struc
         add_word(&words, missing[i].word, "", i, n);
     }
     error_set(e, MISSING, "the model has no %s" WHERE "%s", folders.text, model ? model : "no model given");
-    const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
-    if (!tiny) tiny = component_files_find_kind(files, FAMILY_CONTROL);
-    if (!tiny) tiny = component_files_find_kind(files, FAMILY_UPSCALER);
-    if (tiny && !tiny->flag) /* a tiny decoder or control network is used only if its flag chooses the file */
-        error_found(e, "a %s (%s), which is used only with %s", tiny->family->display_name,
-                    tiny->family->name, flag_of(NULL, tiny->family));
+    /* Tiny decoders, control networks and upscalers are used only if their flags choose the file. */
+    const struct component_file *extra = component_files_find_kind(files, FAMILY_TINY_DECODER);
+    if (!extra) extra = component_files_find_kind(files, FAMILY_CONTROL);
+    if (!extra) extra = component_files_find_kind(files, FAMILY_UPSCALER);
+    if (extra && !extra->flag)
+        error_found(e, "a %s (%s), which is used only with %s", extra->family->display_name,
+                    extra->family->name, flag_of(NULL, extra->family));
     else if (files->unknown_tensors.n)
         error_found(e, "'%s' and %d other tensors of no known component", files->unknown_tensors.first,
                     files->unknown_tensors.n - 1);

@@ -223,7 +223,7 @@ static enum status make_index(const struct binding *b, int slot, struct tensor_i
 }
 
 /* Binds the component of one slot. An autoencoder's encoder borrows the index of its decoder, which must be
- * bound first. decoder: read for an encoder only. */
+ * bound first. decoder: the decoder's component; unused for other slots than the encoder. */
 static enum status bind_slot(const struct binding *b, int slot, const struct component *decoder,
                              struct component *c, struct error *e) {
     configuration_begin(b->recipe, slot, b->sys, c);
@@ -250,8 +250,7 @@ bool published_takes_part(const struct sluice_part *part) {
     return false;
 }
 
-/* True if a model without files has the component: an extra one only with its flag, or with the flag of the
- * file that holds both. */
+/* True if a model without files has the component of this slot: extra ones only if a flag chooses them. */
 static bool is_bound(const struct slot *slot, const struct sluice_model_options *o) {
     const char *flag = slot->shares_file_with ? slot->shares_file_with : slot->flag;
     bool given = false;
@@ -285,17 +284,18 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
     return e->code;
 }
 
-/* Fails because a part of this name has no published sizes, and lists the names of control networks. */
-static enum status unknown_network(const char *name, struct error *e) {
+/* Fails because no network of this kind has the name, and lists the names. flag: of the network. */
+static enum status unknown_network(const char *name, const char *flag, enum family_kind kind,
+                                   struct error *e) {
     char names[256] = "";
     size_t n = 0;
     for (const struct family *const *f = families; *f && n < sizeof names; f++)
-        if ((*f)->kind == FAMILY_CONTROL)
+        if ((*f)->kind == kind)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", (*f)->name);
     return error_set(e, USAGE,
-                     "unknown control network; with --family, --control-net takes a name" WHERE
-                     "--control-net" FOUND "%s" EXPECTED "%s, with changed sizes as NAME:size=value,...",
-                     name, names);
+                     "unknown %s; with --family, %s takes a name" WHERE "%s" FOUND "%s" EXPECTED
+                     "%s, with changed sizes as NAME:size=value,...",
+                     kind == FAMILY_CONTROL ? "control network" : "upscaler", flag, flag, name, names);
 }
 
 /* Published value of a denoiser family's dimension; -1: no such dimension. */
@@ -307,8 +307,8 @@ static int published_value(const struct family *family, const char *name) {
     return -1;
 }
 
-/* Gives a control network the sizes of its denoiser: dimensions that both families have with one published
- * value, and that the denoiser's slot changes (SDXL's UNet). */
+/* Gives a control network the sizes of its denoiser, such as SDXL's UNet. Copies the dimensions that the
+ * denoiser's slot changes, if both families publish them with the same value. */
 static void follow_denoiser(struct slot *network, const struct slot *denoiser) {
     int n = 0;
     for (int i = 0; i < SLOT_DIMENSIONS_MAX && denoiser->dimension[i].name; i++) {
@@ -320,15 +320,17 @@ static void follow_denoiser(struct slot *network, const struct slot *denoiser) {
     }
 }
 
-enum status published_bind_network(struct sys *sys, const char *name, const struct slot *denoiser,
-                                   struct component *c, struct error *e) {
+enum status published_bind_network(struct sys *sys, const struct sluice_part *part,
+                                   const struct slot *denoiser, struct component *c, struct error *e) {
+    const char *name = part->path;
+    enum family_kind kind = denoiser ? FAMILY_CONTROL : FAMILY_UPSCALER;
     char family[64];
     size_t length = strcspn(name, ":");
     int slot;
     snprintf(family, sizeof family, "%.*s", (int)length, name);
     const struct recipe *found = models_find_extra(family, &slot);
-    if (!found || found->slot[slot].family->kind != FAMILY_CONTROL) return unknown_network(name, e);
-    struct sizes *sizes = sys_new(sys, 1, sizeof *sizes, "the sizes of a control network", e);
+    if (!found || found->slot[slot].family->kind != kind) return unknown_network(name, part->flag, kind, e);
+    struct sizes *sizes = sys_new(sys, 1, sizeof *sizes, "the sizes of a network", e);
     struct recipe *recipe = sys->alloc(sys, LINE_HOST, sizeof *recipe);
     struct binding b = {sys, recipe, sizes, sys->alloc(sys, LINE_HOST, sizeof *b.made),
                         sys->alloc(sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *b.refs)};
@@ -336,7 +338,7 @@ enum status published_bind_network(struct sys *sys, const char *name, const stru
     const char *dimensions = name[length] ? name + length + 1 : NULL;
     if (e->code == OK) {
         *recipe = *found;
-        follow_denoiser(&recipe->slot[slot], denoiser);
+        if (denoiser) follow_denoiser(&recipe->slot[slot], denoiser);
         if (sizes_read(sizes, recipe, slot, dimensions, e) == OK) bind_slot(&b, slot, NULL, c, e);
     }
     sys->release(sys, recipe);

@@ -23,23 +23,22 @@ const struct recipe *sizes_find_recipe(const char *name, struct error *e);
 enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int only, const char *text,
                        struct error *e);
 
-/* True for the flag of an extra part (slot.extra) with its family's name: "--redux redux". */
+/* True for the flag of an extra part (slot.extra) with the name of its family: "--redux redux". */
 bool published_takes_part(const struct sluice_part *part);
 
 /* Binds a component in bf16 for each slot of the recipe that the options do not disable, and for extra slots
- * whose flags the options have. component: SLOTS_MAX
- * entries, to be destroyed also after failure. The components' weights cannot be read, because there are no
- * files. *tokenizer_bytes: estimated memory of the tokenizers. MEMORY, or a family's error about inconsistent
- * sizes. */
+ * whose flags the options have. component: SLOTS_MAX entries, to be destroyed also after failure. The
+ * components' weights cannot be read, because there are no files. *tokenizer_bytes: estimated memory of the
+ * tokenizers. MEMORY, or a family's error about inconsistent sizes. */
 enum status published_bind(struct sys *sys, const struct recipe *recipe, const struct sizes *sizes,
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e);
 
-/* Binds a control network in bf16, without files. name: a family, such as "unet_control", with published
- * sizes, or "unet_control:size=value,..." with changed ones as in --dims. denoiser: slot of the denoiser,
- * whose sizes the network follows. *c is destroyed by the caller, also after failure. USAGE: an unknown name;
- * lists the known ones. */
-enum status published_bind_network(struct sys *sys, const char *name, const struct slot *denoiser,
-                                   struct component *c, struct error *e);
+/* Binds a control network or an upscaler in bf16, without files. part->path: a family, such as
+ * "unet_control", with published sizes, or "unet_control:size=value,..." with changed ones as in --dims.
+ * denoiser: slot of the denoiser, whose sizes the control network follows; NULL: an upscaler. *c is destroyed
+ * by the caller, also after failure. USAGE: an unknown name; lists the known ones. */
+enum status published_bind_network(struct sys *sys, const struct sluice_part *part,
+                                   const struct slot *denoiser, struct component *c, struct error *e);
 
 #endif

@@ -10,9 +10,11 @@ bool upscaler_is_alone(const struct sluice_model_options *options);
 /* The recipe of a model whose only component is an upscaler: a name without slots. */
 extern const struct recipe upscaler_recipe;
 
-/* Opens the file of --upscale-model, if there is one, as m->component[MODEL_UPSCALER], and likewise the file
- * of
- * --hires-upscaler as MODEL_HIRES_UPSCALER. Errors of binding. */
+/* Opens the file of --upscale-model as m->component[MODEL_UPSCALER], and that of --hires-upscaler as
+ * MODEL_HIRES_UPSCALER; absent files are skipped. Errors of binding. */
 enum status upscaler_open(struct sluice_model *m, struct component_files *files, struct error *e);
+/* The same without files (--family): the flags name families (published_bind_network). */
+enum status upscaler_open_published(struct sluice_model *m, const struct sluice_model_options *o,
+                                    struct error *e);
 
 #endif

@@ -6,7 +6,7 @@
 /* A gradient above LOW is an edge if it is connected to a gradient above HIGH. */
 enum { LOW = 100, HIGH = 200 };
 
-/* Tangent of 22.5 degrees with 15 fractional bits; that of 67.5 degrees is larger by 2. */
+/* Tangent of 22.5 degrees with 15 fractional bits. The tangent of 67.5 degrees is larger by 2. */
 enum { TANGENT_BITS = 15, TANGENT_22 = 13573 };
 
 /* Gradient of a pixel in the colour with the largest norm. norm: |x| + |y|. */
@@ -14,8 +14,8 @@ struct gradient {
     int16_t x, y, norm;
 };
 
-/* Bytes of a pixel while edges are traced: class, next neighbour to visit, direction in which the trace came.
- */
+/* While edges are traced, the three bytes of a pixel are: its class; the index of the next neighbour to
+ * visit; the index of the direction from which the trace reached it, SEED where the trace began. */
 enum { CLASS, NEXT, FROM };
 enum { NO_EDGE, WEAK, EDGE };
 enum { NEIGHBOURS = 8, SEED = NEIGHBOURS };
@@ -32,8 +32,8 @@ static int clamp(int i, int n) {
     return i < 0 ? 0 : i < n ? i : n - 1;
 }
 
-/* Writes the gradients of row y to out[1] and the following; out[0] and out[width + 1] stay 0. Pixels outside
- * the picture repeat its border. */
+/* Writes the gradients of row y to out[1] to out[width]; out[0] and out[width + 1] stay 0. Pixels outside the
+ * picture repeat its border. */
 static void write_gradients(const uint8_t *rgb, int width, int height, int y, struct gradient *out) {
     const size_t pitch = 3 * (size_t)width;
     const uint8_t *above = rgb + pitch * (size_t)clamp(y - 1, height), *row = rgb + pitch * (size_t)y,
@@ -54,7 +54,8 @@ static void write_gradients(const uint8_t *rgb, int width, int height, int y, st
     }
 }
 
-/* True if the gradient at `at` is a maximum across the edge, in one of four directions. */
+/* True if the norm at `at` is a maximum among the two neighbours in the direction of the gradient, rounded to
+ * one of four directions. above, below: the same column of the neighbouring rows. Ties as in OpenCV. */
 static bool is_maximum(const struct gradient *above, const struct gradient *at,
                        const struct gradient *below) {
     int64_t x = abs(at->x), y = (int64_t)abs(at->y) << TANGENT_BITS, flat = x * TANGENT_22,
@@ -65,7 +66,7 @@ static bool is_maximum(const struct gradient *above, const struct gradient *at,
     return at->norm > above[-s].norm && at->norm > below[s].norm;
 }
 
-/* Overwrites a row of pixels with their classes. */
+/* Writes the CLASS byte of each pixel of a row. */
 static void classify(const struct gradient *above, const struct gradient *row, const struct gradient *below,
                      int width, uint8_t *rgb) {
     for (int i = 1; i <= width; i++, rgb += 3) {
@@ -75,8 +76,8 @@ static void classify(const struct gradient *above, const struct gradient *row, c
     }
 }
 
-/* Turns all weak pixels that are connected to (x, y) into edges. The path back lies in the pixels themselves,
- * so that a trace of any length needs no memory. */
+/* Turns all weak pixels that are connected to (x, y) into edges, depth first. The pixels' NEXT and FROM bytes
+ * are the stack, so a trace of any length needs no memory. */
 static void trace(uint8_t *rgb, int width, int height, int x, int y) {
     uint8_t *at = rgb + 3 * ((size_t)y * (size_t)width + (size_t)x);
     at[NEXT] = 0;
@@ -107,8 +108,8 @@ enum status canny_edges(struct sys *sys, uint8_t *rgb, int width, int height, st
     if (!memory) return error_set(e, MEMORY, "no memory for the edges of a control image");
     memset(memory, 0, canny_bytes(width));
     for (int i = 0; i < 3; i++) rows[i] = memory + (size_t)i * ((size_t)width + 2);
-    /* rows: gradients of the rows y - 1, y and y + 1; rows outside the picture have none. Row y of the
-     * picture is overwritten when the gradients of row y + 1, its last reader, exist. */
+    /* rows: gradients of rows y - 1, y and y + 1; zeros outside the picture. The gradients of row y + 1 are
+     * the last to read row y of the picture; then classes overwrite the row. */
     write_gradients(rgb, width, height, 0, rows[2]);
     for (int y = 0; y < height; y++) {
         struct gradient *first = rows[0];

@@ -27,7 +27,7 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        bool repainted, struct tensor out);
 /* Writes a control image to out [Y, X, 3] f32, packed, at the picture's size, with values factor * (v / 255)
- * + offset. mask: NULL, or of the picture's size: repainted pixels get the value `hole`. */
+ * + offset for a byte v. mask: NULL, or of the picture's size: repainted pixels get the value `hole`. */
 void picture_to_control(const struct sluice_picture *picture, const struct sluice_picture *mask, float factor,
                         float offset, float hole, struct tensor out);
 /* Grey of a mask pixel, 0 to 1; the image is repainted at pixels of 0.5 and above. */

@@ -185,8 +185,8 @@ enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
 
 /* Formats a tensor name of a weight table for a block, without the brackets and the ? of a pattern. The last
  * %d is the block's number in its sequence; with several %d, each takes two decimal digits of the number and
- * the first takes the rest. "%d+1" is that number plus 1 (one digit). out has BLOCK_NAME_MAX * 2 bytes.
- * Returns out. */
+ * the first takes the rest. "%d+1" is that number plus 1; other single digits work too. out has
+ * BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
 /* Returns pattern number i under which files may have a weight: its names, then the checkpoint name; NULL

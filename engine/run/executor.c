@@ -75,8 +75,8 @@ static size_t lane_state_bytes(const struct component *c) {
 }
 
 /* Declares the state of a component's lanes, whose state structures begin at `at`. Lane i of every group has
- * the same structure; a lane without residuals of its own has that of the lane that computes them. Returns
- * the end of the structures. */
+ * the same structure; a lane with residuals_of has that of the lane that computes. Returns the end of the
+ * structures. */
 static char *declare_lanes(const struct stage *stage, const struct component *c, struct lane *lanes, char *at,
                            struct stage_memory *memory, bool *ok) {
     size_t bytes = lane_state_bytes(c);
@@ -131,12 +131,12 @@ static void stage_memory_leave(const struct run *run, struct stage_memory *memor
     *memory = inherited;
 }
 
-/* The component that a visit belongs to: the stage's, or a control network. */
+/* The component of a visit: the stage's, or a control network. */
 static const struct component *component_of(const struct stage *stage, const struct visit *visit) {
     return visit->control ? stage->control[visit->control - 1].component : stage->component;
 }
 
-/* The component's lanes of the visit's group. */
+/* The lanes of the visit's component and group. */
 static const struct lane *lanes_of(const struct stage *stage, const struct visit *visit) {
     const struct lane *lanes = visit->control ? stage->control[visit->control - 1].lanes : stage->lanes;
     return visit->evaluation < 0 ? lanes : lanes + visit->evaluation % stage->n_groups * stage->n_lanes;
@@ -225,7 +225,8 @@ struct phase {
     int n_measured; /* evaluations whose visits were measured or skipped so far, the current one included */
 };
 
-/* Ranges of evaluations (guidance, skip-layer guidance, each control network) and the first step. */
+/* Two bounds for each range of evaluations (guidance, skip-layer guidance, control networks), the first step
+ * and the ends. */
 enum { PHASES_MAX = 2 * (2 + CONTROLS_MAX) + 4 };
 struct phases {
     int n;
@@ -302,8 +303,8 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* True if a streamed block is loaded for visit i. Consecutive visits of a block in an evaluation share one
- * load. */
+/* True if a streamed block is loaded for visit i: the previous visit to a block with weights in this
+ * evaluation is to another block. */
 static bool is_loaded(const struct run *run, int i) {
     const struct visit *visits = run->visits->visits, *v = &visits[i];
     const struct block *const *blocks = run->stages[v->stage].blocks;
@@ -322,7 +323,7 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
      * all if the lanes' pictures differ in size. n_alike: number of these that the current measurement
      * covers; 0: an earlier measurement covers them. */
     int unlike = stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1), n_alike = 1, evaluation = -1;
-    int loads[PLAN_BLOCKS_MAX] = {0}; /* in all evaluations */
+    int loads[PLAN_BLOCKS_MAX] = {0}; /* loads of each block in all evaluations, if it is streamed */
     struct phases phases;
     if (list_phases(stage, &phases, x->error) != OK) return x->error->code;
     for (int i = 1; i < stage->n_lanes; i++)

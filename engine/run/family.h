@@ -184,9 +184,9 @@ struct family_state {
      * in host memory, `pictures` is the state arena. Not called for a stage that inherits the state of a
      * hoisting stage.
      *
-     * Control networks are declared after the denoiser, so lane.denoiser->state is complete. Only lanes with
-     * lane_computes get state. lane.state of a lane with residuals_of points to the structure of the lane
-     * that computes; the structure of other lanes that do not compute stays zero and is never read. */
+     * Control networks are declared after the denoiser, so lane.denoiser->state is complete. Declare state
+     * only for lanes with lane_computes. lane.state of a lane with residuals_of is that of the lane that
+     * computes. The structures of other lanes stay zero and are not used. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
 };
@@ -215,22 +215,23 @@ struct family_lanes {
 enum control_input {
     CONTROL_PIXELS,        /* pixels from 0 to 1 */
     CONTROL_SIGNED_PIXELS, /* pixels from -1 to 1 */
-    /* Latent of the image, encoded by the pipeline's VAE and scaled like the denoiser's latent, with C
-     * channels. component.concat_channels is C, C + 1 (inpainting: latent of the image, black where it is
-     * repainted; then 1 - mask) or 2 C + 1 (latent of the control image, mask, latent of the image to
-     * inpaint; zeros without one). */
+    /* Latent with C channels, encoded by the pipeline's VAE and scaled like the denoiser's latent.
+     * component.concat_channels is one of:
+     * - C: the control image;
+     * - C + 1: the image to inpaint, black in repainted pixels, then 1 - mask;
+     * - 2 C + 1: the control image, 1 - mask, the image to inpaint (zeros without image and mask). */
     CONTROL_LATENT,
 };
 
 /* A visit of a control network in an evaluation of the denoiser. */
 struct control_visit {
-    int block; /* index in the control network's blocks, an UPDATE_PER_EVALUATION block */
-    int after; /* index in the denoiser's blocks: the visit follows this block's visit; -1: the visit precedes
-                  the evaluation's first block */
-    /* The visit adds a computed residual to the denoiser's state: it runs for every lane of the denoiser,
-     * also for lanes with lane.residuals_of. */
+    int block; /* index of an UPDATE_PER_EVALUATION block in the control network's blocks */
+    int after; /* index in the denoiser's blocks: the visit follows this block; -1: it precedes the first
+                  block */
+    /* The visit adds a computed residual to the denoiser's state. It runs for every lane, also for lanes with
+     * lane.residuals_of. */
     bool adds;
-    int pass; /* becomes visit_scope.pass, for blocks with several visits in an evaluation */
+    int pass; /* visit_scope.pass: tells the forward which of the block's visits in the evaluation this is */
 };
 
 enum { CONTROL_VISITS_MAX = 1024 };
@@ -239,16 +240,16 @@ enum { CONTROL_VISITS_MAX = 1024 };
 struct family_control {
     const struct family *denoiser; /* family of the denoisers that the network controls */
     enum control_input input;
-    bool combines_images;  /* the network reads all its control images at once (SDXL Union); false: each image
-                              is a separate computation, and the residuals add up */
-    bool conditional_only; /* the network runs for the conditional prompt; its residuals are added in all
+    bool combines_images;  /* true: the network reads all its control images at once (SDXL Union); false: it
+                              runs for each image, and the residuals add up */
+    bool conditional_only; /* the network runs for the conditional prompt only; its residuals are added to all
                               lanes of the image */
     const char *const *modes; /* names of the control modes of a union network, NULL-terminated; NULL: none */
     /* SHAPE or UNSUPPORTED if the network does not fit this denoiser. */
     enum status (*check)(const struct component *c, const struct component *denoiser, struct error *e);
     /* Writes the network's visits in one evaluation, ordered by `after`. Returns their number, at most
-     * CONTROL_VISITS_MAX. Lists all UPDATE_PER_EVALUATION blocks; blocks of the timestep precede the first
-     * visit. A block may have several visits. */
+     * CONTROL_VISITS_MAX. Each UPDATE_PER_EVALUATION block has one or more visits. stage_visits adds the
+     * visits of other blocks before the first one. */
     int (*visits)(const struct component *c, const struct component *denoiser, struct control_visit *visits);
 };
 
@@ -263,7 +264,7 @@ struct family {
     struct family_blocks blocks;
     struct family_state state;
     struct family_lanes lanes;
-    struct family_control control; /* of a control network */
+    struct family_control control; /* for FAMILY_CONTROL only */
     /* True for a denoiser whose products have operands within f16's range (65,504): they follow norms, or the
      * authors run the model in f16. Devices with f16 products then use f16 by default: it has three more bits
      * than bf16, and f16 weights need no conversion. */
@@ -308,21 +309,19 @@ struct component {
     int image_rows;       /* rows of lane.image that a denoiser needs; 0: the rows of one image */
     int latent_side;      /* a denoiser's native image size, in latent pixels per side */
     int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
-    int pixel_factor; /* image pixels per latent pixel of a VAE, or per input pixel of an upscaler, per side
-                       */
+    int pixel_factor;     /* per side: image pixels per latent pixel (VAE), or per input pixel (upscaler) */
     int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
     /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
     struct latent_format latent_format;
     struct picture_format picture_format; /* image normalisation of a vision encoder */
-    /* Control networks that read latents: the VAE encodes factor * v + offset for pixel values v from 0 to 1
-     * (factor 0: 2 v - 1); unshifted: the latent is scaled, not shifted. modes: number of control modes of a
-     * union network; 0: none. conditional_lanes: the network runs, and its residuals are added, in lanes of
-     * the positive prompt alone. */
+    /* For control networks. */
     struct {
+        /* Networks that read latents: the VAE encodes factor * v + offset for pixel values v from 0 to 1;
+         * factor 0: 2 v - 1. unshifted: the latent is scaled, not shifted. */
         float factor, offset;
         bool unshifted;
-        int modes;
-        bool conditional_lanes;
+        int modes;              /* number of control modes of a union network; 0: none */
+        bool conditional_lanes; /* no residuals for other prompts than the conditional one */
     } control;
     const char *architecture; /* replaces family.files.architectures[0]; NULL: unchanged */
     const char *config_value; /* replaces family.files.config_value; NULL: unchanged */
@@ -336,7 +335,7 @@ struct component {
 const char *component_config_value(const struct component *c);
 /* Returns the component's general.architecture in GGUF files; "": none. */
 const char *component_architecture(const struct component *c);
-/* True if components of the family belong to no pipeline: any model can have one, chosen by its flag. */
+/* True for families that no recipe has a slot for: control networks and upscalers, added by their flags. */
 static inline bool family_outside_pipelines(const struct family *family) {
     return family->kind == FAMILY_CONTROL || family->kind == FAMILY_UPSCALER;
 }

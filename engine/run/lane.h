@@ -14,7 +14,7 @@ struct lane_control {
      * host before the stage. */
     struct tensor input;
     float strength; /* factor of the residuals (controlnet_conditioning_scale) */
-    int mode;       /* kind of control image of a network for several kinds (union): index in its embedding */
+    int mode;       /* union networks: kind of the control image, a row of the network's mode embedding */
 };
 
 /* An image inside a prompt. A vision encoder computes its tokens, a grid in row order. */
@@ -43,8 +43,8 @@ struct lane {
     /* Frames of a VAE chunk [N, Y, X, 3], about -1 to 1: written by the decoder, read by encoders. N is the
      * longest chunk's frame count; a shorter chunk uses the first frames. */
     struct tensor picture;
-    struct tensor enlarged; /* [1, s Y, s X, 3], about -1 to 1: written by an upscaler, which reads `picture`,
-                               [1, Y, X, 3] with values 0 to 1 */
+    /* Output of an upscaler [1, s Y, s X, 3], about -1 to 1. Input: `picture` [1, Y, X, 3], 0 to 1. */
+    struct tensor enlarged;
     /* Mean and log variance of a latent frame [Y, X, 2 C], written by the VAE encoder. */
     struct tensor moments;
 
@@ -82,15 +82,15 @@ struct lane {
         int first, n;
     } evaluations;
 
-    /* Input of a control network's lane. The lane belongs to one lane of the denoiser and has the same
-     * latent, timesteps and guidance. Its blocks read the denoiser lane's state and add residuals to it. */
-    const struct lane *denoiser; /* lane of the denoiser; NULL: the lane is no control network's lane */
+    /* Input of a control network's lane. It belongs to one lane of the denoiser, and has the same latent,
+     * timesteps and guidance. The network's blocks read that lane's state and add residuals to it. */
+    const struct lane *denoiser;               /* that lane; NULL: this is not a lane of a control network */
     struct lane_control control[CONTROLS_MAX]; /* one, or several with family_control.combines_images */
     int n_controls;
     bool guess_mode; /* residuals get the factors of guess mode, smaller in shallow layers */
-    /* Number of lanes in front of this lane to the lane that computes the residuals, with that lane's prompt;
-     * this lane uses that lane's state and only adds the residuals (family_control.conditional_only). 0: the
-     * lane computes its own residuals. */
+    /* Distance to the earlier lane that computes the residuals of this lane
+     * (family_control.conditional_only). This lane uses that lane's state and prompt, and only adds the
+     * residuals. 0: it computes its own. */
     int residuals_of;
 
     /* Chosen together with the grouping of lanes, before the dry run. */
@@ -116,8 +116,7 @@ static inline bool lane_is_of(const struct lane *lane, int evaluation) {
     return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
 }
 
-/* False for a lane of a control network that has nothing to compute: a lane that is never run, or that uses
- * the residuals of another lane. */
+/* False for a lane of a control network that computes no residuals: it never runs, or adds another lane's. */
 static inline bool lane_computes(const struct lane *lane) {
     return lane->evaluations.n >= 0 && !lane->residuals_of;
 }
@@ -157,7 +156,7 @@ struct visit_scope {
     const struct lane *lane;
     int number;           /* number of the block: the %d in its tensor names */
     int chunk;            /* index of the chunk of video frames, in a VAE's stage */
-    int pass;             /* which visit of the block in the evaluation: see control_visit.pass */
+    int pass;             /* control_visit.pass */
     bool first;           /* the visit belongs to the stage's first evaluation or precedes it */
     bool first_of_prompt; /* the lane is its prompt's first one, which computes the prefix */
     /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if

@@ -65,10 +65,10 @@ struct stage_need {
     bool hoists;       /* hoist stage: computes values that all evaluations of the next stage read */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that is adapter bytes */
-    bool block_repeats[PLAN_BLOCKS_MAX]; /* true: the block is visited in evaluations; false: once before */
-    /* Mean number of loads of a streamed block in an evaluation, minus 1. Not 0 for blocks of control
-     * networks: below 0 if the network runs in some evaluations only, above 0 for blocks that are visited in
-     * several places. */
+    bool block_repeats[PLAN_BLOCKS_MAX]; /* true: visited in evaluations; false: visited once before them */
+    /* Mean number of loads of a streamed block in an evaluation, minus 1. Only blocks of control networks
+     * differ from 0: it is less if the network runs in some evaluations only, more if a block has several
+     * visits that are not adjacent. */
     float block_extra_loads[PLAN_BLOCKS_MAX];
     /* True: model weights, which may stay for the next run; false: gathered rows. */
     bool block_keepable[PLAN_BLOCKS_MAX];
@@ -194,7 +194,7 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
     blocks_set(stage->resident, block, resident);
 }
 
-/* Mean bytes that are loaded in an evaluation for a block that is not resident. */
+/* Mean bytes of a streamed block's loads in an evaluation. */
 static inline uint64_t stage_streamed_bytes(const struct stage_need *need, int block) {
     uint64_t bytes = need->block_bytes[block];
     float extra = need->block_extra_loads[block];

@@ -365,6 +365,7 @@ static void try_residents(struct search *s, const uint64_t *set) {
         if (compare(&least, &s->cost) >= (s->timed ? 0 : 1)) return;
     }
     memcpy(stage.pooled, s->all, sizeof stage.pooled);
+    /* Most bytes that the pool can serve in an evaluation. */
     double pooled = (double)s->host_bytes * s->most_loads;
     if (s->timed && s->run->separate && (double)streamed > pooled) {
         /* Blocks that exceed host memory are read from the disk in every evaluation, whatever the pool holds.

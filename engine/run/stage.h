@@ -4,8 +4,8 @@
 
 #include "engine/run/family.h"
 
-/* A control network that runs in a denoiser's stage. Its blocks are part of the stage's blocks; two control
- * networks may be the same component, with different control images, and then share the blocks. */
+/* A control network that runs in a denoiser's stage. Its blocks are part of the stage's blocks. A component
+ * that runs for several control images has one entry for each; the entries share its blocks. */
 struct stage_control {
     const struct component *component;
     struct lane *lanes; /* one for each lane of the stage, in the same order */
@@ -38,5 +38,12 @@ struct stage {
      * stage has the same component, lanes and timesteps, and inherits the lane state. */
     bool hoists;
 };
+
+/* Index of the stage's first control network with the same component as network k. */
+static inline int stage_first_network(const struct stage *stage, int k) {
+    int first = 0;
+    while (stage->control[first].component != stage->control[k].component) first++;
+    return first;
+}
 
 #endif

@@ -28,7 +28,7 @@ void visit_list_destroy(struct visit_list *list) {
     *list = (struct visit_list){.sys = list->sys};
 }
 
-/* Makes the visits of one component of a stage: the stage's own, or a control network. */
+/* Parameters of the visits of one component: the stage's own, or a control network. */
 struct visit_builder {
     const struct component *c;
     const struct lane *lanes;
@@ -45,8 +45,8 @@ static const struct block *block_at(const struct component *c, int i) {
     return i < c->n_tables ? &c->tables[i] : &c->blocks[i - c->n_tables];
 }
 
-/* Number of leading lanes that are computed in the evaluation and do not skip the block. adds: the visit adds
- * residuals, also in lanes that another lane computes the residuals of. */
+/* Number of leading lanes that are computed in the evaluation and do not skip the block. adds: the visit only
+ * adds residuals; lanes with residuals_of count too. */
 static int count_lanes(const struct visit_builder *l, const struct block *block, int evaluation, bool adds) {
     int n = 0;
     for (; n < l->n_lanes; n++) {
@@ -100,7 +100,7 @@ static void add_block(const struct visit_builder *l, int i, struct visit visit) 
     }
 }
 
-/* The parts of a stage's visits; each has its blocks, in the family's order. */
+/* The parts of a stage's visits, in this order. Each block belongs to one part. */
 enum part { PART_PROMPT, PART_HOISTED, PART_EVALUATION };
 
 static enum part part_of(const struct block *block, int hoisted) {
@@ -112,18 +112,12 @@ static enum part part_of(const struct block *block, int hoisted) {
 struct networks {
     const struct stage *stage;
     struct visit_builder builder[CONTROLS_MAX];
-    struct control_visit *visits[CONTROLS_MAX]; /* of each component; owned by its first network, else NULL */
+    /* Visits of the network's component; owned. NULL: an earlier network has the same component. */
+    struct control_visit *visits[CONTROLS_MAX];
     int n_visits[CONTROLS_MAX];
 };
 
-/* True if network k is the first of the stage with its component. */
-static bool is_first_of_component(const struct stage *stage, int k) {
-    for (int i = 0; i < k; i++)
-        if (stage->control[i].component == stage->control[k].component) return false;
-    return true;
-}
-
-/* Adds visits of block i of network k, and of the networks of the same component. */
+/* Adds the visits of block i of network k's component, one for each network with this component. */
 static void add_network_block(const struct networks *n, int k, int i, struct visit visit) {
     for (int j = k; j < n->stage->n_controls; j++) {
         if (n->stage->control[j].component != n->stage->control[k].component) continue;
@@ -132,7 +126,7 @@ static void add_network_block(const struct networks *n, int k, int i, struct vis
     }
 }
 
-/* Adds the visits of all networks' blocks of a part before the evaluations. */
+/* Adds the visits of the networks' blocks of a part that precedes the evaluations. */
 static void add_network_part(const struct networks *n, enum part part, struct visit visit) {
     for (int k = 0; k < n->stage->n_controls; k++) {
         const struct component *c = n->stage->control[k].component;
@@ -143,7 +137,7 @@ static void add_network_part(const struct networks *n, enum part part, struct vi
     }
 }
 
-/* Adds the visits that precede a network's first visit in an evaluation. */
+/* Adds the visits of blocks that family_control.visits does not list: embedding rows, timestep blocks. */
 static void add_network_inputs(const struct networks *n, int k, struct visit visit) {
     const struct component *c = n->stage->control[k].component;
     for (int i = 0; i < c->n_tables + c->n_blocks; i++) {
@@ -196,7 +190,7 @@ static enum status open_networks(const struct stage *stage, struct visit_list *l
                                                .first_rows = control->first_rows,
                                                .list = list,
                                                .e = e};
-        if (!is_first_of_component(stage, k)) continue;
+        if (stage_first_network(stage, k) < k) continue;
         n->visits[k] =
             sys_new(list->sys, CONTROL_VISITS_MAX, sizeof **n->visits, "the visits of a control network", e);
         if (n->visits[k])

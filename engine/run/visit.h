@@ -9,7 +9,7 @@ struct stage;
 
 struct visit {
     int stage, block; /* block: index in the stage's list of blocks */
-    int control; /* 0: lanes of the stage's component; k: lanes of control network k - 1 (stage.control) */
+    int control;      /* 0: a visit of the stage's component; k: of control network k - 1 (stage.control) */
     int first_lane, n_lanes;
     int evaluation;       /* index of the evaluation; -1: the visit runs once, before the first evaluation */
     int pass;             /* control_visit.pass */

@@ -32,12 +32,11 @@ enum {
 
 /* One row of a weight table.
  *
- * Tensor names are patterns: %d stands for the block's number, %d+1 for the next number
- * (block_weight_name). "attn.qkv[1/3].weight"
- * means part 1 (from 0) of the three parts of rows of the fused tensor "attn.qkv.weight"; "[1,0/2]" means
- * part 1, then part 0. A ? after a component of the first name, as in "attn.norm_q?.weight", means that the
- * tensor may be absent; the weight then has rank 0. A weight is searched under its names, then under the
- * authors' checkpoint name. */
+ * Tensor names are patterns: %d stands for the block's number, %d+1 for the next number (block_weight_name).
+ * "attn.qkv[1/3].weight" means part 1 (from 0) of the three parts of rows of the fused tensor
+ * "attn.qkv.weight"; "[1,0/2]" means part 1, then part 0. A ? after a component of the first name, as in
+ * "attn.norm_q?.weight", means that the tensor may be absent; the weight then has rank 0. A weight is
+ * searched under its names, then under the authors' checkpoint name. */
 struct weight_spec {
     size_t offset; /* byte offset of the weight's struct tensor in the weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; published files have the first */

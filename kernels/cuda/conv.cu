@@ -190,7 +190,7 @@ __device__ static inline int64_t result_of(const struct finish_call &f, int64_t 
 }
 
 /* out = finish(scale (factor from + bias) + residual) for four channels of a pixel. Grid: rows_grid_of, rows
- * are pixels; no shared memory; 30 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
+ * are pixels; no shared memory; 34 registers. Bytes: 8 per value (6 from f16), 12 with a residual. Bound by
  * memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1) finish_pixels(const struct finish_call f) {
     int64_t i = 4 * first_quad();

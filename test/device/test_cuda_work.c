@@ -152,10 +152,11 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
 #define WAN22_VAE_SIZES              6, 8, 8, 1, 1, 2, 2, 2
 #define QWEN21_VAE_SIZES             6, 8, 8, 1, 1, 2, 2, 4, 2
 
-/* Small blocks of every family: heads of 16 to 24 columns, odd channel counts where possible, images that
- * need padding, products of bf16 and of int8, images of several bands, a whole UNet resampled to odd sizes,
- * and a whole SD3. The SD3 model has a block with dual attention and a context_pre_only block, a position
- * table as large as the image, and rows of 60 with a gap where products read them. */
+/* Small blocks of every family but control networks, which read the state of a denoiser: heads of 16 to 24
+ * columns, odd channel counts where possible, images that need padding, products of bf16 and of int8, images
+ * of several bands, a whole UNet resampled to odd sizes, whole upscalers, and a whole SD3. The SD3 model has
+ * a block with dual attention and a context_pre_only block, a position table as large as the image, and rows
+ * of 60 with a gap where products read them. */
 static const struct random_component_sizes blocks[] = {
     {FIRST_BLOCK(zimage, "layer", BF16, 32, 64, 16, 12, 96, 4, 8, 8, 8, 1, 1, 64, 16)},
     {FIRST_BLOCK(zimage, "layer", Q8_0, 32, 64, 16, 8, 64, 4, 8, 8, 8, 1, 1, 64, 16)},
@@ -202,6 +203,8 @@ static const struct random_component_sizes blocks[] = {
     {COMPONENT(vae_qwen21, "resnet", 401, BF16, 1, 1, 6, 3, 48, QWEN21_VAE_SIZES), .latent_columns = 5},
     {COMPONENT(vae_qwen21_encoder, "resnet", 100, BF16, 1, 1, 6, 3, 48, QWEN21_VAE_SIZES),
      .latent_columns = 5},
+    {COMPONENT(rrdbnet, NULL, 0, BF16, 1, 1, 1, 1, 9, 20, 1, 12, 2, 1)},
+    {COMPONENT(srvgg, NULL, 0, BF16, 1, 1, 1, 1, 9, 20, 3, 3)},
 };
 
 static int predicted_launches(const struct random_component_sizes *sizes) {

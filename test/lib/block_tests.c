@@ -422,7 +422,7 @@ static struct block_file *file_of(const struct fixture *f) {
 }
 
 const struct suite *const *block_suites(const struct fixture *f) {
-    struct block_file *file = f->pipeline || f->open ? file_of(f) : NULL;
+    struct block_file *file = (f->pipeline && !f->without_blocks) || f->open ? file_of(f) : NULL;
     const json_t *suite;
     size_t i;
     if (!file) return NULL;

@@ -31,7 +31,10 @@ struct stored {
 
 struct fixture {
     const char *name; /* name of the fixture and of its reference data's folder in test/golden */
-    bool pipeline;    /* the reference data contain whole pipeline runs and block tests */
+    bool pipeline;    /* the reference data contain whole pipeline runs */
+    /* The reference data have no block tests (blocks.json), which other pipelines have: whole pipelines alone
+     * compare the fixture. */
+    bool without_blocks;
     /* Tolerances for GPUs instead of those of the block suites, or NULL. */
     const struct tolerance *gpu_tolerances;
     /* Files of other formats that the reference's runs use; NULL: those in model/. */

@@ -1,6 +1,7 @@
 /* Published models of the recipes (recipe.published): each recipe has a title; each download source names a
- * flag of the recipe; the stated reference is the diffusers version that made the pipeline fixture of
- * the recipe. A recipe without its own fixture must name fixtures of its components. */
+ * flag of the recipe and a file, or a repository with the folder of an extra slot; the stated reference is
+ * the diffusers version that made the pipeline fixture of the recipe. A recipe without its own fixture must
+ * name fixtures of its components. */
 #include "models/models.h"
 
 #include "engine/open/model.h"
@@ -15,10 +16,10 @@
 static const struct recipe *const published[] = {PUBLISHED_RECIPES(RECIPE)};
 enum { N_PUBLISHED = sizeof published / sizeof *published, REFERENCE = 64 };
 
-static bool has_flag(const struct recipe *r, const char *flag) {
+static const struct slot *slot_of_flag(const struct recipe *r, const char *flag) {
     for (int i = 0; r->slot[i].family; i++)
-        if (r->slot[i].flag && !strcmp(r->slot[i].flag, flag)) return true;
-    return false;
+        if (r->slot[i].flag && !strcmp(r->slot[i].flag, flag)) return &r->slot[i];
+    return NULL;
 }
 
 static void test_sources(const struct recipe *r) {
@@ -27,9 +28,10 @@ static void test_sources(const struct recipe *r) {
     for (int i = 0; (s = recipe_source(r, i)); i++) {
         check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "'%s' is not OWNER/REPOSITORY",
               s->repository);
-        check(!s->flag || s->files, "%s: no files listed for %s", s->repository, s->flag);
-        check(!s->flag || has_flag(r, s->flag), "%s: recipe %s has no flag %s", s->repository, r->name,
-              s->flag);
+        const struct slot *slot = s->flag ? slot_of_flag(r, s->flag) : NULL;
+        if (s->flag && check(slot, "%s: recipe %s has no flag %s", s->repository, r->name, s->flag))
+            check(s->files || (slot->extra && slot->folder), "%s: no files listed for %s", s->repository,
+                  s->flag);
     }
 }
 

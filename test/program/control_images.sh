@@ -98,13 +98,14 @@ while IFS='|' read -r code line pattern; do
     expect "$code" "$line" generate -m "$model" -p fox $line
     check "message has $pattern" has ../err "^sluice: .*$pattern"
 done <<END
-2|--control-net $net|control network has no control image.*--control-image FILE behind it
+2|--control-net $net|control network has no control image.*--control-image FILE after it
 2|--control-net $net --control-net $net_2 --control-image c.png|no control image (--control-net $net)
 2|--control-image c.png|this model reads no control image itself.*--control-net FILE
 2|--control-net $net --control-strength 1|control 0 has no control image
 2|--control-net $net --control-image c.png --control-strength 1 --control-strength 2|given twice for one control image.*"1" and "2"
 2|--control-net $net --control-image c.png --control-end 0|--control-end.*a number from 0.001 to 1
 2|--control-net $net --control-image c.png --control-mode canny|only for union control networks
+2|--control-net $net --control-image c.png --control-mode 4294967295|only for union control networks
 2|--control-net $net --control-image c.png --control-mask c.png|--control-mask cannot be used with this control network
 3|--control-net $net --control-image none.png|cannot read the image.*none.png
 2|--control-net $net --control-image c.png -o c.png|--output would overwrite the file of --control-image
@@ -114,7 +115,6 @@ done <<END
 2|--control-net $net -i c.png --mask c.png|control 0 has no control image
 2|--canny|there is no control image (--canny): expected --control-image FILE
 2|--control-strength 1|there is no control image (--control-strength 1)
-2|--control-net $net --control-image c.png --control-mode 4294967299|--control-mode): found "4294967299"
 2|--redux-image c.png --redux-strength 0|--redux-strength): found "0", expected a number from 0.001
 2|--redux-image c.png --redux-image c.png --redux-image c.png --redux-image c.png --redux-image c.png|at most 4 times
 2|--redux-strength 1|there is no image for Flux Redux

@@ -6,7 +6,9 @@
 
 # ---- every family at its published sizes ----
 expect 0 "families" families
-families=$(sed -n '2,$s/^\([a-z0-9_]*\) .*/\1/p' ../out)
+families=$(sed -n '/^$/q; 2,$s/^\([a-z0-9_]*\) .*/\1/p' ../out)
+check "control networks, with their models" has ../out '^unet_control  *[0-9.]* [MG]iB  sd15, .*sdxl'
+check "upscalers" has ../out '^rrdbnet  *[0-9.]* MiB  upscaler$'
 check "size, steps and pipeline of flux" has ../out '^flux  *1024x1024  *28  *3[0-9.]* GiB  FluxPipeline'
 check "at least 12 families" [ "$(echo "$families" | wc -l)" -ge 12 ]
 for family in $families; do
@@ -24,12 +26,28 @@ check "lists the known ones" has ../err 'found controlnet, expected unet_control
 expect 2 "a control network of another model" plan --family sdxl --control-net flux_control
 check "names both models" has ../err 'for models of transformer (flux), expected a control network for UNet (unet)'
 
+# ---- upscalers without files ----
+expect 0 "an upscaler" plan --family sd15 --hires 2 --upscale-model rrdbnet --device cuda:3060 --max-ram 5G --json
+check "is planned" has ../out '"family": "rrdbnet"'
+expect 0 "an upscaler between the passes" plan --family sd15 --hires 2 --hires-upscaler srvgg:srvgg_scale=2 --max-ram 5G --json
+check "is planned" has ../out '"family": "srvgg"'
+expect 2 "an unknown upscaler" plan --family sd15 --upscale-model x4plus
+check "lists the known ones" has ../err 'found x4plus, expected rrdbnet, srvgg, '
+expect 2 "a control network as upscaler" plan --family sd15 --upscale-model unet_control
+
 expect 0 "families --json" families --json
 tr -d ' \n' <../out >../flat
 check "components of zimage" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","optional":false,"bytes":[0-9]*}'
 check "flags of flux_fill" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}'
 check "repository to download" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,"files":null,"megabytes":null}'
 check "no plans in the list" lacks ../out '"plans"'
+check "networks" has ../flat '{"name":"flux_control",[^]]*"kind":"control","flag":"--control-net","of":\["flux"[^]]*\],"modes":\["canny",'
+expect 0 "families rrdbnet" families rrdbnet
+check "its flag" has ../out '^flag  *--upscale-model FILE'
+expect 0 "families unet_control --json" families unet_control --json
+check "alone" lacks ../out '"sdxl_refiner"\|"rrdbnet"'
+expect 2 "families rrdbnt" families rrdbnt
+check "suggests a network" has ../err 'did you mean rrdbnet'
 expect 2 "families zimge" families zimge
 check "suggests a family" has ../err 'did you mean zimage'
 expect 0 "families sd15" families sd15

@@ -1,6 +1,6 @@
 /* `families` lists exactly the flags that each model accepts. For each published model, planned without
  * files, and each flag: a request with the flag (and the inputs that the model requires) is accepted if and
- * only if the flag is listed. */
+ * only if the flag is listed. Control networks and upscalers are listed too. */
 #include "test/lib/rig.h"
 #include "test/lib/tables.h"
 
@@ -126,6 +126,29 @@ static void test_family(json_t *family) {
     rig_close(&rig);
 }
 
+/* A model lists --control-net if and only if a control network lists the model. */
+static void test_networks(json_t *root) {
+    json_t *models = json_object_get(root, "families"), *networks = json_object_get(root, "networks");
+    json_t *family, *network, *model;
+    size_t i, j, k;
+    int n_upscalers = 0;
+    json_array_foreach(models, i, family) {
+        int n = 0;
+        json_array_foreach(networks, j, network) json_array_foreach(json_object_get(network, "of"), k, model)
+            n += !strcmp(json_string_value(model), word(family, "name"));
+        check((n > 0) == (find_take(family, "--control-net") != NULL), "%s: %d control networks",
+              word(family, "name"), n);
+    }
+    json_array_foreach(networks, j, network) {
+        bool control = !strcmp(word(network, "kind"), "control");
+        n_upscalers += !control;
+        check(real(network, "bytes") > 0, "%s: no size", word(network, "name"));
+        check(!control == !json_array_size(json_object_get(network, "of")), "%s: %zu models",
+              word(network, "name"), json_array_size(json_object_get(network, "of")));
+    }
+    check(n_upscalers == 2, "%d upscalers", n_upscalers);
+}
+
 /* Families without a title, such as the synthetic one of the test library, are not published models. */
 int main(void) {
     struct sluice_error error;
@@ -138,6 +161,7 @@ int main(void) {
     json_array_foreach(json_object_get(root, "families"), i, family) {
         if (json_is_string(json_object_get(family, "title"))) test_family(family);
     }
+    test_networks(root);
     json_decref(root);
     sluice_free(text);
     return finish();
