@@ -303,6 +303,14 @@ static enum status checkpoint_list_folder(struct writer *w, const char *folder, 
     return e->code;
 }
 
+/* Reads the configuration of a written control network: refuses sizes that cannot be opened. */
+static enum status check_network(struct writer *w, const struct slot *slot, struct error *e) {
+    struct component c = {.family = slot->family, .sys = w->sys};
+    if (component_open(w->sys, w->folder, &c.index, e) == OK) configuration_apply(&c, w->folder, slot, e);
+    index_destroy(&c.index);
+    return e->code;
+}
+
 /* Lists the tensors of a folder, then counts the bytes of these tensors or writes the tensors. slot: the
  * folder's first component. */
 static enum status process_folder(struct writer *w, const struct slot *slot, bool write, struct error *e) {
@@ -316,6 +324,7 @@ static enum status process_folder(struct writer *w, const struct slot *slot, boo
     component_write_config(s->configured, s->n_configured, config, sizeof config);
     if (write_small(w, folder_of(slot), "config.json", config, strlen(config), e) == OK)
         write_weights(w, slot, s->configured[0], e);
+    if (e->code == OK && slot->family->kind == FAMILY_CONTROL) check_network(w, slot, e);
 out:
     forget_tensors(w);
     w->sys->release(w->sys, s);

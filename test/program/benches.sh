@@ -58,6 +58,8 @@ mkdir full && : >full/file
 expect_dev 6 "checkpoint into a folder with files" checkpoint zimage full
 check "the file is kept" [ -e full/file ]
 rm -rf full
+expect_dev 3 "checkpoint that cannot be opened" checkpoint unet_control net --dims unet0=40,unet1=0,unet2=0,unet3=0,unet_heads=0
+check "no checkpoint" absent net
 expect_dev 6 "checkpoint in a missing folder" checkpoint zimage nowhere/ck
 tiny=heads=8,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=384,text_heads=8,text_key_heads=4,text_head_dim=48,\
 text_ff=256,text_layers=2,vocabulary=2000,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=16
