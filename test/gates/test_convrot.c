@@ -16,6 +16,7 @@ struct parts {
 
 static bool is_converted(const struct slot *slot) {
     enum family_kind kind = slot->family->kind;
+    if (slot->extra) return false; /* no part of the checkpoint: Flux.1 Redux */
     return kind == FAMILY_TEXT || kind == FAMILY_DENOISER || kind == FAMILY_VISION;
 }
 

@@ -125,6 +125,16 @@ images="--control-image c.png --control-image c.png --control-image c.png --cont
 # shellcheck disable=SC2086
 expect 2 "five images" generate -m "$model" -p fox --control-net "$net" $images --control-image c.png
 check "message" has ../err '^sluice: flag given too many times (--control-image).*at most 4 times'
+# the demo model's own control network: the outline changes the image, the budget does not
+shapes="a red circle and a blue square on a white background"
+for run in "1 --max-ram 1G" "2 --max-ram 80M" "3 --control-strength 0"; do
+    # shellcheck disable=SC2086
+    expect 0 "demo run $run" generate -m "$demo" -p "$shapes" --control-net "$demo/controlnet" \
+        --control-image "$demo/outline.png" ${run#* } -o "d${run%% *}.png"
+done
+check "the budget changes no pixel" cmp d1.png d2.png
+check "the outline changes the image" sh -c "! cmp -s d1.png d3.png"
+rm -f d1.png d2.png d3.png
 rm -f a.png b.png c.png
 check "no file is left" empty_folder .
 echo "$passed passed, $failed failed"
