@@ -370,6 +370,15 @@ static int too_often(const struct flag *flag, const char *text, int most, struct
                 text, most);
 }
 
+/* Appends a model part. A repeated flag has the same path, because other repetitions were refused. */
+static int store_part(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
+    for (int i = 0; i < args->model.n_parts; i++)
+        if (args->parts[i].flag == flag->name) return SLUICE_OK;
+    args->model.parts = args->parts;
+    args->parts[args->model.n_parts].flag = flag->name;
+    return store_string(flag, text, &args->parts[args->model.n_parts++].path, e);
+}
+
 /* Parses a value and stores it in the member of args that the flag's row names. */
 static int store(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     void *to = (char *)args + flag->offset;
@@ -423,14 +432,9 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return args->scheduler ? SLUICE_OK : fail_value(e, flag->name, text, names);
     case FLAG_CHOICE_OR_PART:
         *(const char **)to = is_choice(flag, text) ? text : "model";
-        if (is_choice(flag, text)) return SLUICE_OK;
-        /* fall through */
+        return is_choice(flag, text) ? SLUICE_OK : store_part(args, flag, text, e);
     case FLAG_PART:
-        for (int i = 0; i < args->model.n_parts; i++)
-            if (args->parts[i].flag == flag->name) return SLUICE_OK; /* repeated flag with the same path */
-        args->model.parts = args->parts;
-        args->parts[args->model.n_parts].flag = flag->name;
-        return store_string(flag, text, &args->parts[args->model.n_parts++].path, e);
+        return store_part(args, flag, text, e);
     case FLAG_CONTROL_NET:
     case FLAG_CONTROL_INPUT:
     case FLAG_CONTROL_STRING:

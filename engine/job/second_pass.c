@@ -20,6 +20,33 @@ struct picture_size second_pass_size(const struct job *job) {
                                  (int)(r->height * r->hires_scale) / step * step};
 }
 
+/* Refuses models that lack a component for the enlargement `how`, called `name` in requests. */
+static enum status check_model(const struct sluice_model *m, enum hires how, const char *name,
+                               struct error *e) {
+    if (how == HIRES_MODEL && !m->component[MODEL_HIRES_UPSCALER].family)
+        return error_set(e, USAGE,
+                         "--hires-upscaler model needs an upscaling network" WHERE "%s" EXPECTED
+                         "the model's part --hires-upscaler FILE",
+                         m->name);
+    if (m->recipe->images.init != INIT_IMG2IMG || m->recipe->images.areas.vae_of_output)
+        return error_set(e, USAGE,
+                         "--hires cannot be used with this model" WHERE "%s" FOUND "%s" EXPECTED
+                         "a model that can begin at an image, with references of any size",
+                         m->name, m->recipe->name);
+    if (how >= HIRES_LANCZOS && !model_component(m, FAMILY_ENCODER)->family)
+        return error_set(e, MISSING,
+                         "the autoencoder has no encoder, which --hires-upscaler %s needs" WHERE "%s" EXPECTED
+                         "a VAE with 'encoder.' tensors, or --hires-upscaler latent",
+                         name, m->name);
+    const struct tensor_index *network = &m->component[MODEL_HIRES_UPSCALER].index;
+    if (how >= HIRES_LANCZOS && component_picture_channels(model_component(m, FAMILY_ENCODER)) == RGBA)
+        return error_set(e, USAGE,
+                         "--hires-upscaler %s would lose the alpha of this model's images" WHERE "%s" EXPECTED
+                         "latent or latent-bilinear",
+                         how == HIRES_MODEL && network->n_sources ? network->sources[0].path : name, m->name);
+    return OK;
+}
+
 enum status second_pass_resolve(struct job *job, struct error *e) {
     static const char *const names[N_HIRES] = {[HIRES_NEAREST] = "latent",
                                                [HIRES_BILINEAR] = "latent-bilinear",
@@ -41,11 +68,6 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
                          "invalid value for --hires-upscaler" FOUND "%s" EXPECTED
                          "latent, latent-bilinear, lanczos or the file of an upscaling network",
                          r->hires_upscaler);
-    if (how == HIRES_MODEL && !m->component[MODEL_HIRES_UPSCALER].family)
-        return error_set(e, USAGE,
-                         "--hires-upscaler model needs an upscaling network" WHERE "%s" EXPECTED
-                         "the model's part --hires-upscaler FILE",
-                         m->name);
     if (r->init_image || r->mask || r->frames > 1)
         return error_set(
             e, USAGE,
@@ -55,23 +77,7 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
             : r->mask     ? "--mask"
                           : "--frames",
             m->name);
-    if (m->recipe->images.init != INIT_IMG2IMG || m->recipe->images.areas.vae_of_output)
-        return error_set(e, USAGE,
-                         "--hires cannot be used with this model" WHERE "%s" FOUND "%s" EXPECTED
-                         "a model that can begin at an image, with references of any size",
-                         m->name, m->recipe->name);
-    if (how >= HIRES_LANCZOS && !model_component(m, FAMILY_ENCODER)->family)
-        return error_set(e, MISSING,
-                         "the autoencoder has no encoder, which --hires-upscaler %s needs" WHERE "%s" EXPECTED
-                         "a VAE with 'encoder.' tensors, or --hires-upscaler latent",
-                         names[how], m->name);
-    const struct tensor_index *network = &m->component[MODEL_HIRES_UPSCALER].index;
-    if (how >= HIRES_LANCZOS && component_picture_channels(model_component(m, FAMILY_ENCODER)) == RGBA)
-        return error_set(e, USAGE,
-                         "--hires-upscaler %s would lose the alpha of this model's images" WHERE "%s" EXPECTED
-                         "latent or latent-bilinear",
-                         how == HIRES_MODEL && network->n_sources ? network->sources[0].path : names[how],
-                         m->name);
+    if (check_model(m, (enum hires)how, names[how], e) != OK) return e->code;
     struct picture_size size = second_pass_size(job);
     if (size.width <= r->width && size.height <= r->height)
         return error_set(e, USAGE,
