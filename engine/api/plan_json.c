@@ -301,8 +301,7 @@ static void put_machine(const struct job *job, json_t *list) {
     static const char *const kinds[] = {
         [ADVICE_RAM] = "ram", [ADVICE_VRAM] = "vram", [ADVICE_BUS] = "bus", [ADVICE_DISK] = "disk"};
     struct plan_advice found;
-    plan_advise((const struct run_need *const *)job->candidates.needs, job->candidates.n,
-                job->candidates.chosen, &job->plan, &found);
+    plan_advise(job->candidates.needs, job->candidates.n, job->candidates.chosen, &job->plan, &found);
     double best = job->plan.seconds;
     for (int i = 0; i < found.n; i++) {
         const struct advice *a = &found.advice[i];

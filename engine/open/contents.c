@@ -126,7 +126,9 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
         is |= contents_is_architecture(*f, name);
     if (is) return OK;
     /* Expected: the architectures of the first component's family, else those of all families, each once. */
-    for (const struct family *const *f = families; *f; f++)
+    for (const struct family *const *f = families; *f; f++) {
+        /* `convert` alone writes GGUF files of control networks and upscalers. */
+        if (!first && family_outside_pipelines(*f)) continue;
         for (const char *const *a = (*f)->files.architectures; a && *a && bytes < sizeof known; a++) {
             bool listed = first && first != *f;
             for (const struct family *const *g = families; g < f && !first; g++)
@@ -134,6 +136,7 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
             if (!listed)
                 bytes += (size_t)snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "", *a);
         }
+    }
     error_set(e, UNSUPPORTED, "%s" WHERE "%s, general.architecture" FOUND "\"%s\"",
               first ? "the GGUF architecture contradicts the tensors" : "unsupported GGUF architecture",
               whole->sources[0].path, name);

@@ -62,30 +62,30 @@ static void advise_memory(const struct advice_input *q, struct plan_advice *out)
     }
 }
 
-/* Solves the run again with twice the rate of one link (disk or bus). The grouping of lanes stays. */
-static void advise_link(const struct run_need *need, const struct plan *plan, enum advice_kind kind,
+/* Solves the run again with twice the rate of one link (disk or bus). The grouping of lanes stays. The need
+ * has its own rate again at the end: a copy would be too large for the stack. */
+static void advise_link(struct run_need *need, const struct plan *plan, enum advice_kind kind,
                         struct plan_advice *out) {
-    struct run_need faster;
-    memcpy(&faster, need, run_need_bytes(need->n_stages));
-    double *rate = kind == ADVICE_BUS ? &faster.rates.h2d : &faster.rates.disk;
-    if (!(*rate > 0)) return;
-    *rate *= 2;
-    struct advice_input q = {(const struct run_need *const[]){&faster}, 1, plan, out->stage};
+    double *rate = kind == ADVICE_BUS ? &need->rates.h2d : &need->rates.disk, own = *rate;
+    if (!(own > 0)) return;
+    *rate = 2 * own;
+    struct advice_input q = {(const struct run_need *const[]){need}, 1, plan, out->stage};
     struct advice a = solve_with(&q, kind, 0);
+    *rate = own;
     a.factor = 2;
     out->advice[out->n++] = a;
 }
 
-void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
+void plan_advise(struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice) {
-    const struct run_need *need = needs[chosen];
+    struct run_need *need = needs[chosen];
     memset(advice, 0, sizeof *advice);
     if (!plan->n_stages) return;
     int stage = 0;
     for (int s = 1; s < plan->n_stages; s++)
         if (plan->stage[s].seconds > plan->stage[stage].seconds) stage = s;
     advice->stage = stage;
-    struct advice_input q = {needs, n, plan, stage};
+    struct advice_input q = {(const struct run_need *const *)needs, n, plan, stage};
     advice->seconds = plan->seconds;
     advice->step_seconds = plan_step_seconds(&plan->stage[stage]);
     if (!computing_decides(need, plan, stage, timing_predict(need, plan, stage).evaluation_seconds))

@@ -28,8 +28,9 @@ struct plan_advice {
 
 /* Tries the limiting budget raised by 25, 50 and 100 %, with any grouping of lanes, and links of twice the
  * rate. Stops at the smallest budget at which computation limits the stage, found to 1/32 of the last
- * increment. `plan` must be a plan of needs[chosen], solved for the budgets that the plan contains. */
-void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
+ * increment. `plan` must be a plan of needs[chosen], solved for the budgets that the plan contains. The
+ * needs are equal before and after the call. */
+void plan_advise(struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice);
 
 #endif

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PLAN_STAGES_MAX = 20, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
+enum { PLAN_STAGES_MAX = 16, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
 /* Blocks move in pieces of at most these bytes: PLAN_READ_PIECE from files to host memory; PLAN_COPY_PIECE
  * from pinned host memory to a discrete GPU; PLAN_STAGED_PIECE from the disk to a discrete GPU. PLAN_STAGING

@@ -682,7 +682,7 @@ TEST(advice_is_faster) {
         plan_solve(&need, 0, 0, &plan);
         uint64_t more = below(1 << 24);
         plan_solve(&need, plan.ram_least_bytes + more, plan.vram_least_bytes + more, &plan);
-        plan_advise((const struct run_need *const[]){&need}, 1, 0, &plan, &advice);
+        plan_advise((struct run_need *const[]){&need}, 1, 0, &plan, &advice);
         assert_in_range(advice.n, 1, ADVICE_MAX);
         for (int k = 0; k < advice.n; k++) {
             const struct advice *a = &advice.advice[k];

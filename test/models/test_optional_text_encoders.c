@@ -140,9 +140,10 @@ static void test_none_refused_for_required_components(void) {
             sluice_model *model = NULL;
             struct sluice_error e = {0};
             char *json = NULL;
-            bool may =
-                !strcmp(flag, "--taesd") ||
-                (!k && (!strcmp(flag, "--clip_l") || !strcmp(flag, "--clip_g") || !strcmp(flag, "--t5xxl")));
+            bool may = !strcmp(flag, "--taesd") ||
+                       (!k && (!strcmp(flag, "--clip_l") || !strcmp(flag, "--clip_g") ||
+                               !strcmp(flag, "--t5xxl"))) ||
+                       (k == 1 && (!strcmp(flag, "--clip_vision") || !strcmp(flag, "--redux")));
             int code = may ? SLUICE_OK : SLUICE_USAGE;
             check(sluice_model_open(&o, &model, &e) == code &&
                       (may || strstr(e.where, flag) || strstr(e.found, flag) || strstr(e.what, flag)),
