@@ -36,10 +36,9 @@ struct scan {
 void requantised_destroy(struct requantised *r) {
     for (int i = 0; i < MODEL_COMPONENTS; i++) {
         if (!r->component[i]) continue;
-        struct sys *sys = r->component[i]->sys;
         component_destroy(r->component[i]);
-        row_scales_free(sys, &r->row_scales[i]);
-        sys->release(sys, r->component[i]);
+        row_scales_free(r->sys, &r->row_scales[i]);
+        r->sys->release(r->sys, r->component[i]);
     }
     *r = (struct requantised){0};
 }
@@ -49,6 +48,7 @@ enum status requantised_prepare(struct requantised *r, const struct sluice_model
     if (r->made && conversion_equals(r->choice, choice)) return OK;
     requantised_destroy(r);
     r->made = true;
+    r->sys = model->sys;
     r->choice = choice;
     const struct weight_type wanted = {choice.int8 ? DTYPE_I8_ROT256 : choice.type, choice.int8};
     if (wanted.type == N_DTYPES) return OK;
@@ -59,10 +59,8 @@ enum status requantised_prepare(struct requantised *r, const struct sluice_model
             continue;
         bool of_denoiser = family->kind == FAMILY_DENOISER || family->kind == FAMILY_CONTROL;
         if (choice.int8 && !of_denoiser) continue;
-        struct sys *sys = model->component[i].sys;
-        r->component[i] = sys_new(sys, 1, sizeof **r->component, "the weights of --type", e);
+        r->component[i] = sys_new(r->sys, 1, sizeof **r->component, "the weights of --type", e);
         if (!r->component[i]) break;
-        r->component[i]->sys = sys;
         component_requantise(&model->component[i], wanted, &r->row_scales[i], r->component[i], e);
     }
     if (e->code != OK) requantised_destroy(r);

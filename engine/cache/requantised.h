@@ -20,6 +20,7 @@ static inline bool conversion_equals(struct conversion_choice a, struct conversi
 }
 
 struct requantised {
+    struct sys *sys; /* of the model; frees row_scales and component */
     bool made, scaled[MODEL_COMPONENTS];
     struct conversion_choice choice;
     struct row_scales row_scales[MODEL_COMPONENTS];
