@@ -81,6 +81,10 @@ static void open_source_direct(struct byte_source *source, struct refused_direct
     refused->first = source->path;
 }
 
+static void open_component_direct(const struct component *c, struct refused_direct *refused) {
+    for (int i = 0; i < c->index.n_sources; i++) open_source_direct(&c->index.sources[i], refused);
+}
+
 /* Opens all files of the run for direct reads (O_DIRECT). Files that cannot be opened with O_DIRECT are read
  * through the page cache, and one warning reports all such files. */
 static void open_direct(const struct running *r, struct job *job) {
@@ -89,10 +93,11 @@ static void open_direct(const struct running *r, struct job *job) {
     const struct session_adapters *adapters = r->job->context.adapters;
     if (!job->plan.bounce_bytes) return;
     for (int i = 0; i < job->layout.n_stages; i++) {
-        const struct tensor_index *index = &stages[i].component->index;
         if (i && stages[i].component == stages[i - 1].component)
-            continue; /* skipped: the previous stage has the same component, whose files are open */
-        for (int k = 0; k < index->n_sources; k++) open_source_direct(&index->sources[k], &refused);
+            continue; /* skipped: the previous stage has the same component and networks, with open files */
+        open_component_direct(stages[i].component, &refused);
+        for (int k = 0; k < stages[i].n_controls; k++)
+            open_component_direct(stages[i].control[k].component, &refused);
     }
     for (int i = 0; i < adapters->n_files; i++)
         open_source_direct(adapter_source(adapters->file[i]->adapter), &refused);
