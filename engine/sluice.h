@@ -60,11 +60,12 @@ extern "C" {
 #define SLUICE_VERSION "0.2.0"
 
 /* Largest accepted values of request fields. A larger number fails with USAGE, a longer text with LIMIT. */
-#define SLUICE_THREADS_MAX 1024
-#define SLUICE_SIDE_MAX    16384 /* width or height of an input or output image, in pixels */
-#define SLUICE_STEPS_MAX   10000
-#define SLUICE_BATCH_MAX   64
-#define SLUICE_FPS_MAX     1000
+#define SLUICE_THREADS_MAX    1024
+#define SLUICE_SIDE_MAX       16384 /* width or height of an input or output image, in pixels */
+#define SLUICE_STEPS_MAX      10000
+#define SLUICE_BATCH_MAX      64
+#define SLUICE_STG_BLOCKS_MAX 8
+#define SLUICE_FPS_MAX        1000
 #define SLUICE_SCALE_MAX                                                                                     \
     1000.0 /* largest cfg_scale and largest distilled guidance scale; the smallest is 0 */
 #define SLUICE_LORAS_MAX        64    /* adapters of a request, including <lora:...> tags in prompts */
@@ -240,6 +241,16 @@ struct sluice_image {
     int enlarged; /* factor by which an upscaler enlarged the sides (--upscale-model); 0: none did */
 };
 
+/* The sound of a video, passed before the video's first frame. */
+struct sluice_sound {
+    size_t struct_size;
+    int index; /* 0 .. batch-1, as in sluice_image */
+    int sample_rate, channels;
+    int64_t samples;    /* number of samples of each channel */
+    const float *pcm;   /* [samples][channels], -1 to 1; valid during the call */
+    const char *sha256; /* SHA-256 of pcm as little-endian f32, hexadecimal */
+};
+
 /* A preview of an image, made after a step. */
 struct sluice_preview {
     size_t struct_size;
@@ -272,7 +283,8 @@ struct sluice_session_options {
      * and encoder; files are never deleted, and damaged files are replaced. A failed write is a warning. */
     const char *prompt_cache;
     void (*on_preview)(void *user,
-                       const struct sluice_preview *preview); /* called if request->preview is set */
+                       const struct sluice_preview *preview);       /* called if request->preview is set */
+    void (*on_sound)(void *user, const struct sluice_sound *sound); /* called for models with sound (LTX-2) */
 };
 
 /* Opens a session. Allocates no large memory. The model must stay open until the session is closed. */
@@ -475,6 +487,31 @@ struct sluice_request {
     /* Enlarge the finished images with the part "--upscale-model". The upscaler reads the image as bytes, as
      * sluice_upscale does. Alpha is enlarged by Pillow's Lanczos. Previews are not enlarged. */
     bool upscale;
+    /* Noise levels (sigmas) of the steps, decreasing, above 0 to 1, without the final 0, in place of the
+     * model's schedule and flow_shift; `steps` is then n_sigmas. Flow models only. NULL: the model's
+     * schedule. */
+    const double *sigmas;
+    int n_sigmas; /* at most SLUICE_STEPS_MAX */
+    /* Models with sound (LTX-2). no_audio: do not decode the sound; the video's pixels stay the same. */
+    bool no_audio;
+    const char *save_audio_latent; /* file to write the final sound latents to, as save_latent; or NULL */
+    /* Guidance of LTX-2, for the video and for its sound. An audio_ value of 0 is the video's. */
+    double audio_cfg_scale;
+    /* Spatio-temporal guidance: adds stg_scale * (x - x of a pass whose self-attention returns its values in
+     * the blocks stg_blocks). 0 to SLUICE_SCALE_MAX; 0: none. */
+    double stg_scale, audio_stg_scale;
+    const int *stg_blocks;
+    int n_stg_blocks; /* at most SLUICE_STG_BLOCKS_MAX */
+    /* Modality guidance: adds (modality_scale - 1) * (x - x of a pass without attention between video and
+     * sound). 0 to SLUICE_SCALE_MAX; 0 means 1: none. */
+    double modality_scale, audio_modality_scale;
+    /* Share of the guided result that is rescaled to the standard deviation of the unguided one, 0 to 1. */
+    double cfg_rescale, audio_cfg_rescale;
+    /* Second pass of LTX: the part "--upscaler" enlarges the latent of the first pass, at width x height,
+     * then the steps of upscale_sigmas run without guidance. NULL: 0.909375, 0.725, 0.421875. */
+    bool upscale_latent;
+    const double *upscale_sigmas;
+    int n_upscale_sigmas;
 };
 
 /* Sets every field to the model's default: prompt and paths to NULL, seed to 0. */

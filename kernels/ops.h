@@ -44,12 +44,17 @@ enum op_kind {
     OP_LAYER_NORM, /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
     OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) over pixels and channels of a group of
                           * in[Y,X,C], including earlier bands */
-    OP_GROUP_NORM, /* out = (in - mean) * rstd * weight + bias, with mean and rstd from OP_GROUP_STATISTICS */
-    OP_ROPE_TABLE, /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d); d: axis size (mrope: D) */
-    OP_ROPE,       /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
-    OP_GLU,        /* gated linear unit: out = act(a) * b */
-    OP_ADD,        /* sum of two tensors: out = a + factor b */
-    OP_COPY,       /* copy: out = in, where `in` has any weight type */
+    OP_GROUP_NORM, /* out = (in - mean) * rstd * weight + bias, with mean and rstd from OP_GROUP_STATISTICS or
+                    * OP_GROUP_RANGE */
+    OP_GROUP_RANGE, /* out[groups,2] = mean and scale/(max - min + eps) over pixels and channels of a group of
+                     * in[Y,X,C] */
+    OP_ROPE_TABLE,  /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d); d: axis size (mrope: D) */
+    OP_ROPE_AXIS,   /* out[n,F,2] = cos, sin of (2 p(k) - 1) * g(i): positions k of one axis, frequencies i
+                       (LTX) */
+    OP_ROPE,        /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
+    OP_GLU,         /* gated linear unit: out = act(a) * b */
+    OP_ADD,         /* sum of two tensors: out = a + factor b */
+    OP_COPY,        /* copy: out = in, where `in` has any weight type */
     OP_ADD_POSITIONS, /* out[T,C] = a[T,C] + table[S*S,C], interpolated bilinearly to the rows and columns of
                        * an image, with aligned corners */
     OP_BROADCAST_ROW, /* every row of out[T,C] = in[1,C] */
@@ -65,11 +70,16 @@ enum op_kind {
                    * (n, frame, row, column), copies channel i / (N f s s / C) */
     OP_LATENT_TO_IMAGE, /* out[Y,X,C] = limit(in[C,Y,X] / scale[C] + shift[C]) */
     OP_IMAGE_TO_RGB,    /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
+    OP_MAP,             /* out = f(in) for each value: enum map_form */
+    OP_SNAKE, /* out[T,C] = down(v + sin(e^a v)^2 / (e^b + 1e-9)) with v = up(in[T,C]): 2x resampling in time
+               */
+    OP_SINC_UP, /* out[rT,C] = base + in[T,C], resampled in time by a Hann-windowed sinc */
     N_OP_KINDS,
 };
 
 /* SiLU: v sigmoid(v). GELU_TANH: v/2 (1 + tanh(sqrt(2/pi) (v + 0.044715 v^3))). GELU_QUICK: v sigmoid(1.702
- * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0), NaN stays NaN. SIGMOID: 1 / (1 + e^-v). */
+ * v). GELU_ERF: v/2 (1 + erf(v / sqrt 2)). RELU: max(v, 0), NaN stays NaN. SIGMOID: 1 / (1 + e^-v).
+ * SIGMOID_TWICE: 2 / (1 + e^-v). */
 enum activation {
     ACTIVATION_NONE,
     ACTIVATION_SILU,
@@ -78,6 +88,7 @@ enum activation {
     ACTIVATION_GELU_ERF,
     ACTIVATION_RELU,
     ACTIVATION_SIGMOID,
+    ACTIVATION_SIGMOID_TWICE,
 };
 /* Last step of a convolution. RELU: max(v, 0), NaN stays NaN. LEAKY_RELU: v, or slope * v if v is
  * negative. PRELU: the same with a slope for each output channel. TO_SIGNED: 2 v - 1, from images in 0..1 to
@@ -128,9 +139,20 @@ struct distance_buckets {
 };
 
 /* Options of op_rope. */
+/* Tables by axis (LTX): all H heads of a row share one sequence of P = H D/2 pairs; pair p is pair p % (D/2)
+ * of head p / (D/2). The first `still` pairs do not rotate. Pair still + i n_axes + a rotates by frequency i
+ * at the token's position on axis a. Tokens are a grid of extent[0] x ... positions, the last axis fastest.
+ * The table [sum of extents, (P - still) / n_axes, 2] holds the positions of axis 0, then of axis 1, ...
+ * (OP_ROPE_AXIS). */
+struct rope_axes {
+    int n_axes; /* 0: the table is [T, D/2, 2] */
+    int32_t extent[3], still;
+};
+
 struct rotation {
     int heads; /* number of heads in a row */
     enum rope_pairs pairs;
+    struct rope_axes axes;
     struct tensor norm; /* optional weight [D] of an RMS norm of each head before the rotation */
     bool zero_centered; /* `norm` is stored minus 1: the norm is multiplied by 1 + weight */
     float eps;          /* epsilon of the heads' RMS norm */
@@ -160,7 +182,11 @@ enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST, PATCH_COLUMNS_FIRS
 struct patches {
     int side; /* side of a patch, in pixels */
     enum patch_order order;
-    bool pixels;                    /* memory layout of the image: true [Y,X,C], false [C,Y,X] */
+    bool pixels; /* memory layout of the image: true [Y,X,C], false [C,Y,X] */
+    /* With PATCH_CHANNELS_FIRST: a token holds `frames` frames in order (c,t,py,px); the image is frame
+     * number `frame`. op_patchify writes and op_unpatchify reads the columns of that frame only. 0: one
+     * frame. */
+    int frames, frame;
     struct token_order token_order; /* order of the patches in the token sequence */
 };
 
@@ -171,24 +197,25 @@ struct group_norm {
 
 /* RMS norm over each pixel's channels: x / sqrt(mean(x^2) + eps) * weight. */
 struct pixel_norm {
-    struct tensor weight; /* weight vector [C] */
+    struct tensor weight; /* weight vector [C]; absent with eps above 0: a norm without weight */
     float eps;
 };
 
 struct conv_options {
-    struct group_norm norm;       /* group norm of the convolution's input; none if statistics is absent */
-    struct pixel_norm pixel_norm; /* RMS norm of each input pixel, if weight is present; excludes `norm` */
-    enum activation activation;   /* activation of the convolution's input, after the norm */
-    bool bounded;                 /* the input's values are far below f16's largest number (65,504), as after
-                                   * a norm, so devices may round them to f16; norm and pixel_norm imply it */
-    float scale;                  /* factor of convolution and bias, before the residual; 0 means 1 */
-    enum finishing finish;        /* last step of the convolution, after bias and residual */
-    float slope;                  /* with FINISH_LEAKY_RELU: factor of negative values */
-    struct tensor slopes;         /* with FINISH_PRELU: factors of negative values [N], of any weight type */
-    int upsample;                 /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
-    bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y
-                                   * - 1, 2X - 1); zero padding takes its place */
-    int stride;                   /* 0 or 1: stride 1; 2: stride 2, needs kernel size 3 */
+    struct group_norm norm; /* group norm of the convolution's input; none if statistics is absent */
+    struct pixel_norm
+        pixel_norm; /* RMS norm of each input pixel, if weight is present or eps above 0; excludes `norm` */
+    enum activation activation; /* activation of the convolution's input, after the norm */
+    bool bounded;               /* the input's values are far below f16's largest number (65,504), as after
+                                 * a norm, so devices may round them to f16; norm and pixel_norm imply it */
+    float scale;                /* factor of convolution and bias, before the residual; 0 means 1 */
+    enum finishing finish;      /* last step of the convolution, after bias and residual */
+    float slope;                /* with FINISH_LEAKY_RELU: factor of negative values */
+    struct tensor slopes;       /* with FINISH_PRELU: factors of negative values [N], of any weight type */
+    int upsample;               /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
+    bool cut_row, cut_column;   /* with upsample 2: the upsampled input loses its last row or column (2Y
+                                 * - 1, 2X - 1); zero padding takes its place */
+    int stride;                 /* 0 or 1: stride 1; 2: stride 2, needs kernel size 3 */
     int pad_before;    /* zero padding with stride 2. 0: one row below, one column to the right (image of even
                         * size); 1: one row or column on all sides */
     int32_t first_row; /* index of the result's row that is row 0 of `out`; 0 with stride 2 */
@@ -241,6 +268,29 @@ struct rope_options {
     struct rope_grid grid[ROPE_GRIDS_MAX];
 };
 
+/* Positions and frequencies of one rope axis (LTX; diffusers 0.42, models/transformers/transformer_ltx2.py).
+ * Position k covers coordinates from c(k) to c(k + 1), where c(k) = max(0, step k + first) numerator /
+ * denominator, with product and quotient rounded to f32. p(k) = (c(k) + c(k + 1)) / 2 / size in f32; with
+ * `corner` c(k) / size. g(i) = theta^(i / (F - 1)) pi/2, computed in double and rounded once to f32. 2 p - 1
+ * and the angle are f32; cos and sin are of the rounded angle. */
+struct rope_axis {
+    double theta;
+    int32_t step, first;
+    float numerator, denominator, size;
+    bool corner;
+};
+
+/* LEAKY_RELU: v, or parameter * v if v is negative. MAGNITUDE: in[T,2C], out[T,C] = sqrt(in[t][c]^2 +
+ * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. */
+enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP };
+
+/* Weights of OP_SNAKE, from the file: logarithms of the channels' alpha and beta [C]; filters of 2x up- and
+ * downsampling [SNAKE_TAPS]. */
+enum { SNAKE_TAPS = 12 };
+struct snake {
+    struct tensor alpha, beta, up, down;
+};
+
 enum { OP_INPUTS = 5 };
 
 enum { LATENT_VALUES_MAX = 128 };
@@ -274,6 +324,9 @@ struct op {
         struct shortcut shortcut;       /* parameters of op_mean_down and op_repeat_up */
         struct latent_format format;    /* parameters of op_latent_to_image */
         enum timestep_form form;        /* parameter of op_timestep */
+        struct rope_axis axis;          /* parameters of op_rope_axis */
+        enum map_form map;              /* parameter of op_map */
+        int32_t ratio;                  /* parameter of op_sinc_up */
     };
     struct tensor down_product; /* op_linear with adapters: f32 [T,R], in . down^T of all adapters of the
                                  * weight in[1], side by side; absent without adapters */
@@ -313,9 +366,9 @@ void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
                       struct distance_buckets buckets);
 /* Returns the bucket of a distance (key - query), on the host, for op_relative_bias. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
-/* weight [C]. Rows of out and in have a multiple of C values; each group of C values is normed separately, so
- * [T,H*D] with weight [D] norms heads. `out` may alias `in` or `base`, or have the rounded operand type (see
- * context_operand). */
+/* weight [C]; absent: C is the row's length. Rows of out and in have a multiple of C values; each group of C
+ * values is normed separately, so [T,H*D] with weight [D] norms heads. `out` may alias `in` or `base`, or
+ * have the rounded operand type (see context_operand). */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
 /* Layer norm of each row of `in`. `out` may alias `in`, or have the rounded operand type (see
@@ -325,7 +378,11 @@ void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struc
  * whole image. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
-/* Norms `in` with statistics from op_group_statistics. `out` may alias `in`. */
+/* Mean and scale / (max - min + eps) of each group of channels of `in`, for op_group_norm (LTX-2's text). */
+void op_group_range(struct context *x, struct tensor out, struct tensor in, int groups, float scale,
+                    float eps);
+/* Norms `in` with statistics from op_group_statistics or op_group_range. Weight and bias may be absent. `out`
+ * may alias `in`. */
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
 /* Computes a RoPE table. The angle is position * frequency in double, rounded to f32 as in diffusers, for
  * Z-Image (double frequencies) and Qwen-Image (f32 frequencies, equal product). Wan's angle stays double. */
@@ -336,13 +393,15 @@ double rope_frequency(const struct rope_options *options, int32_t i);
 int rope_axis(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
+/* Computes the table rows of one axis, for struct rope_axes. out [n,F,2]: n positions, F frequencies. */
+void op_rope_axis(struct context *x, struct tensor out, struct rope_axis axis);
 /* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or
  * have the rounded operand type (see context_operand). */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
 /* Gated linear unit. Rows may be strided (halves of one product). `out` may alias `a` or `b`, or have the
  * rounded operand type (see context_operand). The activation applies to `a`; for GEGLU `a` is the product's
- * second half. */
+ * second half. `a` may have one column for each head of `b`: [T,H] with b and out [T,H*D]. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
 /* Sum of tensors. b has a's shape or is one row that is added to every row of `a`; any weight type. Rows may
@@ -413,6 +472,16 @@ void op_latent_to_image(struct context *x, struct tensor out, struct tensor late
 enum { RGBA = 4 }; /* channels of an image with alpha */
 /* Converts an f32 image in -1..1, of any number of channels, to bytes; NaN becomes 0. */
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
+
+/* Applies a function to every value, in f32. `out` may alias `in`, except MAP_MAGNITUDE. Rows may be strided.
+ */
+void op_map(struct context *x, struct tensor out, struct tensor in, enum map_form form, float parameter);
+/* Snake activation of a wave [T,C] without aliasing (BigVGAN; diffusers 0.42, pipelines/ltx2/vocoder.py). The
+ * ends are padded with the edge values, as there. `out` must not alias `in`. */
+void op_snake(struct context *x, struct tensor out, struct tensor in, struct snake snake);
+/* Resamples a wave in time by an integer ratio, as torchaudio and diffusers 0.42 (pipelines/ltx2/vocoder.py,
+ * UpSample1d with window_type "hann"), and adds base [rT,C] (absent: none; may alias out). */
+void op_sinc_up(struct context *x, struct tensor out, struct tensor in, struct tensor base, int32_t ratio);
 
 /* Returns an operator's name for messages, such as "linear". */
 const char *op_name(enum op_kind kind);

@@ -96,7 +96,7 @@ static void clip_forward_position(struct context *x, const void *weights, const 
  * applies. */
 static struct encoder_output clip_output(const struct clip_settings *s, const struct lane *lane) {
     struct encoder_output output = s->output;
-    if (!lane->clip_skip || hidden_states_count(&output.states) > 1) return output;
+    if (!lane->clip_skip || hidden_states_count(&output.states, output.n_layers) > 1) return output;
     bool normed = hidden_states_use_norm(&output.states, output.n_layers);
     output.states = (struct hidden_states){.layers = {-lane->clip_skip},
                                            .final_norm = normed ? FINAL_NORM_OF_ALL : FINAL_NORM_OF_NONE};
@@ -367,7 +367,7 @@ enum { LAYERS_H = 24 };
 static void clip_derive(struct component *c) {
     struct clip_settings *s = (struct clip_settings *)c->settings;
     const struct hidden_states *hidden = &c->reads.hidden;
-    int n_states = hidden_states_count(hidden);
+    int n_states = hidden_states_count(hidden, c->dims[CLIP_LAYERS]);
     bool cut = n_states == 1 && hidden->final_norm == FINAL_NORM_OF_ALL && hidden->layers[0] < -1 &&
                !clip_is_named_by_openclip(c) && c->dims[CLIP_LAYERS] != LAYERS_H;
     int n_absent = cut ? -1 - hidden->layers[0] : 0;

@@ -315,7 +315,7 @@ void llm_derive(struct component *c) {
     d[LLM_HEADS] = d[LLM_Q] / d[LLM_HEAD];
     d[LLM_KEY_HEADS] = d[LLM_KV] / d[LLM_HEAD];
     s->output = (struct encoder_output){c->reads.hidden, d[LLM_LAYERS]};
-    c->text_columns = hidden_states_count(&c->reads.hidden) * d[LLM_HIDDEN];
+    c->text_columns = hidden_states_count(&c->reads.hidden, d[LLM_LAYERS]) * d[LLM_HIDDEN];
 }
 
 void llm_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

@@ -89,7 +89,10 @@ struct text_recipe {
     const char *special_tokens[6]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
     struct image_prompt image_prompt;
-    const char *tokenizer;        /* required tokenizer_kind(): "BPE", "CLIP BPE" or "unigram" */
+    /* Required tokenizer_kind(): "BPE", "CLIP BPE" or "unigram". NULL: the component reads the output of
+     * another text encoder alone (slot.reads), and has tokens_max rows, or as many as its source if
+     * tokens_max is 0. */
+    const char *tokenizer;
     const char *tokenizer_folder; /* subfolder of the tokenizer in a Hugging Face folder */
     const char *tokenizer_from;   /* where to get the tokenizer; part of the error for a missing tokenizer */
     const char *classes[2];       /* class names of encoder and tokenizer in model_index.json */
@@ -355,13 +358,35 @@ struct recipe_denoising {
     bool cfg_needs_negative; /* without a negative prompt there is no classifier-free guidance, at any
                                 cfg_scale */
     bool takes_guidance;     /* the denoiser has an embedding of the distilled guidance scale */
+    /* Guidance of LTX-2: combines denoised latents, for video and sound apart, and rescales their sum
+     * (guidance_denoised). The request's stg_*, modality_* and cfg_rescale are allowed. */
+    bool guides_denoised;
+    /* Sigmas of a distilled model, without the final 0, used without a shift if the number of steps is
+     * n_sigmas. NULL: none. */
+    const double *sigmas;
+    int n_sigmas;
     enum add_time_ids_rule add_time_ids;
 };
+
+/* Sound that the denoiser makes together with the video. A latent has channels x L x bins values, where L =
+ * latents_per_second times the video's seconds, rounded half to even. channels 0: no sound. */
+struct recipe_sound {
+    int channels, bins;
+    double latents_per_second;
+};
+
+enum { STG_BLOCKS_MAX = 8 };
 
 /* Default generation settings for models without a sluice.json. */
 struct recipe_defaults {
     int width, height, frames, fps, steps; /* frames: default num_frames; 0: one image */
     double cfg_scale, guidance, strength;
+    /* Guidance of models with guides_denoised. stg_blocks: the list ends with -1. A sound value of 0 is the
+     * video's. */
+    struct {
+        double audio_cfg_scale, stg_scale, modality_scale, cfg_rescale;
+        int stg_blocks[STG_BLOCKS_MAX];
+    } guides;
     double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: the first denoiser's cfg_scale */
     /* Distilled model (Turbo) with equal shapes: its sample_size and its default steps (0: no such model).
      * Its default cfg_scale is 1. A configuration with this sample_size and trailing timesteps without zero
@@ -381,6 +406,7 @@ struct recipe {
     struct recipe_text text;
     struct recipe_images images;
     struct recipe_denoising denoising;
+    struct recipe_sound sound;
     struct recipe_defaults defaults;
     int patch; /* side of a denoiser's token, in latent pixels */
     /* Width and height are multiples of this many tokens; 0 means 1. */

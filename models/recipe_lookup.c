@@ -177,5 +177,5 @@ const struct recipe *models_find_slot(const struct family *family, const char *p
 }
 
 int condition_parts(const struct condition *condition) {
-    return condition->states_by_rows ? hidden_states_count(&condition->hidden) : 1;
+    return condition->states_by_rows ? hidden_states_count(&condition->hidden, 0) : 1;
 }

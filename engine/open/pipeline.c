@@ -228,7 +228,7 @@ static enum status check_layers(const struct component_files *files, struct sys 
         if (config_int(&config, key, -FAMILY_BLOCKS_MAX, FAMILY_BLOCKS_MAX, &layer, e) == OK)
             add_number(found, layer);
     }
-    for (int i = 0; i < hidden_states_count(&condition->hidden); i++)
+    for (int i = 0; i < hidden_states_count(&condition->hidden, 0); i++)
         add_number(expected, condition->hidden.layers[i]);
     if (e->code == OK && (n || (other && other->kind != CONFIG_NULL)) && strcmp(found, expected) != 0)
         error_set(e, UNSUPPORTED,

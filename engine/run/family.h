@@ -19,9 +19,12 @@ enum family_kind {
     FAMILY_DENOISER,
     FAMILY_DECODER,
     FAMILY_ENCODER,
-    FAMILY_TINY_DECODER, /* decodes latents quickly and approximately (TAESD) */
-    FAMILY_CONTROL,      /* control network: computes residuals that a denoiser adds (ControlNet) */
-    FAMILY_UPSCALER,     /* enlarges images (ESRGAN) */
+    FAMILY_TINY_DECODER,    /* decodes latents quickly and approximately (TAESD) */
+    FAMILY_CONTROL,         /* control network: computes residuals that a denoiser adds (ControlNet) */
+    FAMILY_UPSCALER,        /* enlarges images (ESRGAN) */
+    FAMILY_LATENT_UPSCALER, /* enlarges latents (LTX) */
+    FAMILY_SOUND_DECODER,   /* decodes sound latents to a mel spectrogram */
+    FAMILY_VOCODER,         /* makes samples of a mel spectrogram */
 };
 
 enum { FAMILY_DIMS_MAX = 64, FAMILY_SETTINGS_BYTES = 512 };
@@ -310,7 +313,10 @@ struct component {
     int latent_side;      /* a denoiser's native image size, in latent pixels per side */
     int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
     int pixel_factor;     /* per side: image pixels per latent pixel (VAE), or per input pixel (upscaler) */
-    int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
+    int sample_rate, sound_channels; /* of a vocoder: samples per second and channel; channels */
+    int samples_a_frame;             /* of a vocoder: samples per channel and frame of the spectrogram */
+    int frame_factor; /* video frames per latent frame (sound decoder: spectrogram frames); the first latent
+                         frame is 1 video frame; 0 means 1 */
     /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
     struct latent_format latent_format;
     struct picture_format picture_format; /* image normalisation of a vision encoder */
@@ -337,7 +343,8 @@ const char *component_config_value(const struct component *c);
 const char *component_architecture(const struct component *c);
 /* True for families that no recipe has a slot for: control networks and upscalers, added by their flags. */
 static inline bool family_outside_pipelines(const struct family *family) {
-    return family->kind == FAMILY_CONTROL || family->kind == FAMILY_UPSCALER;
+    return family->kind == FAMILY_CONTROL || family->kind == FAMILY_UPSCALER ||
+           family->kind == FAMILY_LATENT_UPSCALER;
 }
 static inline bool family_decodes(const struct family *family) {
     return family->kind == FAMILY_DECODER || family->kind == FAMILY_TINY_DECODER;

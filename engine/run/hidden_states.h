@@ -20,6 +20,7 @@ struct hidden_states {
      * -2 of the layer before it. 0 ends a shorter list; an empty list means -1. */
     int16_t layers[HIDDEN_STATES_MAX];
     enum final_norm_rule final_norm;
+    bool all; /* the token embeddings and the outputs of all layers, in this order; `layers` is empty */
 };
 
 /* The hidden states that an encoder with this many layers writes, in the settings of a text encoder. */
@@ -28,7 +29,8 @@ struct encoder_output {
     int n_layers;
 };
 
-int hidden_states_count(const struct hidden_states *states);
+/* Number of hidden states that an encoder with n_layers layers writes. */
+int hidden_states_count(const struct hidden_states *states, int n_layers);
 /* Smallest number of layers of an encoder that has all these hidden states. */
 int hidden_states_min_layers(const struct hidden_states *states);
 /* Number of layers, of an encoder with n_layers, that must run for all these hidden states. */
@@ -38,8 +40,9 @@ bool hidden_states_use_norm(const struct hidden_states *states, int n_layers);
 /* True if an encoder needs a tensor of its own for the rows of its residual stream. False: the rows can be in
  * lane.text itself, which then holds the hidden state without a copy. */
 bool hidden_states_need_rows(const struct hidden_states *states, const struct lane *lane);
-/* Call after each layer (`layer`: its number from 0). Copies the residual stream to lane.text if the
- * pipeline reads this layer's output. rows: the encoder's own tensor [T, C]; rank 0: rows are in lane.text.
+/* Call after each layer (`layer`: its number from 0; -1 after the token embeddings). Copies the residual
+ * stream to lane.text if the pipeline reads this layer's output. rows: the encoder's own tensor [T, C]; rank
+ * 0: rows are in lane.text.
  */
 void hidden_states_write(struct context *x, const struct encoder_output *output, const struct lane *lane,
                          struct tensor rows, int layer);

@@ -40,10 +40,18 @@ struct lane {
     /* Latents of reference images, each [C, 1, Y, X]; rank 0: absent. */
     struct tensor reference[LANE_REFERENCES_MAX];
     struct tensor prediction; /* denoiser output [C, F, Y, X] */
+    /* Sound that is denoised together with the video (LTX-2): latent [C, 1, L, B] of L moments and B bins,
+     * read by the denoiser and the sound decoder; the denoiser's output of the same shape. */
+    struct tensor sound, sound_prediction;
+    /* Spectrogram [T, channels * bins], written by the sound decoder, read by the vocoder; samples [N,
+     * channels], about -1 to 1, written by the vocoder. */
+    struct tensor mel, wave;
     /* Frames of a VAE chunk [N, Y, X, 3], about -1 to 1: written by the decoder, read by encoders. N is the
      * longest chunk's frame count; a shorter chunk uses the first frames. */
     struct tensor picture;
-    /* Output of an upscaler [1, s Y, s X, 3], about -1 to 1. Input: `picture` [1, Y, X, 3], 0 to 1. */
+    /* Output of an upscaler [1, s Y, s X, 3], about -1 to 1. Input: `picture` [1, Y, X, 3], 0 to 1. Output of
+     * a latent upscaler [C, F, s Y, s X]; input: `latent`. Both latents are scaled as the denoiser reads
+     * them. */
     struct tensor enlarged;
     /* Mean and log variance of a latent frame [Y, X, 2 C], written by the VAE encoder. */
     struct tensor moments;
@@ -68,6 +76,7 @@ struct lane {
     /* Input of a denoiser's stage, from the request. */
     float guidance;     /* distilled guidance scale (guidance embedding) */
     int n_clean_frames; /* leading latent frames that come from the input image: no noise, timestep 0 */
+    float fps;          /* frames per second of the video */
     /* Micro-conditioning read with the pooled row: SDXL's sizes, crop, aesthetic score (add_time_ids). Equal
      * in all lanes of one prompt. */
     float add_time_ids[ADD_TIME_IDS_MAX];
@@ -75,6 +84,10 @@ struct lane {
     /* Skip-layer guidance: numbers of the blocks that this lane skips. */
     const int *skip_layers;
     int n_skip_layers;
+    /* Spatio-temporal guidance (LTX-2): numbers of the blocks whose self-attention returns its values. */
+    const int *stg_blocks;
+    int n_stg_blocks;
+    bool isolated; /* no attention between video and sound (modality guidance of LTX-2) */
     /* Range of evaluations in which the lane is computed; n = 0: all; n = -1: none (control networks). Each
      * lane's range lies within the range of the lane before it, so the lanes of an evaluation are the first
      * lanes of the stage. */
