@@ -314,6 +314,7 @@ struct component {
     int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
     int pixel_factor;     /* per side: image pixels per latent pixel (VAE), or per input pixel (upscaler) */
     int sample_rate, sound_channels; /* of a vocoder: samples per second and channel; channels */
+    int mel_columns;                 /* of a sound decoder: channels * bins of its spectrogram */
     int samples_a_frame;             /* of a vocoder: samples per channel and frame of the spectrogram */
     int frame_factor; /* video frames per latent frame (sound decoder: spectrogram frames); the first latent
                          frame is 1 video frame; 0 means 1 */
