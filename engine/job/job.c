@@ -56,6 +56,12 @@ int job_branches(const struct job *job) {
     return n;
 }
 
+bool job_skips_layers(const struct job *job) {
+    for (int i = 0; i < job->schedule.n_spans; i++)
+        if (job->schedule.spans[i].n_slg_calls) return true;
+    return false;
+}
+
 double job_flops(const struct job *job) {
     double flops = 0;
     for (int s = 0; s < job->layout.n_stages; s++) flops += job->need->stage[s].flops;

@@ -387,6 +387,8 @@ bool job_blends_mask(const struct job *job);
 bool job_init_is_reference(const struct job *job);
 /* The largest number of guidance branches of any span. */
 int job_branches(const struct job *job);
+/* True if any step uses skip-layer guidance. */
+bool job_skips_layers(const struct job *job);
 /* FLOPs of the whole run. */
 double job_flops(const struct job *job);
 /* Index in pictures.encoded of the picture that lane `number` encodes, in a stage with the given slot and

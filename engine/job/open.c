@@ -54,7 +54,7 @@ static enum status set_sizes(struct job *job, struct error *e) {
     size->Y = r->height / pixel_factor;
     size->X = r->width / pixel_factor;
     size->n_chunks = component_frame_chunks(decoder, frames, size->chunks);
-    if (m->recipe->sound.channels && !settings->decode_only) {
+    if (m->recipe->sound.channels && !settings->decode_only && r->fps) {
         const struct recipe_sound *sound = &m->recipe->sound;
         double length = rint((double)r->frames / r->fps * sound->latents_per_second);
         size->sound[0] = sound->channels;

@@ -36,8 +36,9 @@ void guidance_slg_add(struct tensor guided, struct tensor skipped);
 /* Guidance of LTX-2 for one stream, the video or its sound. With x = sample - sigma * prediction, of the
  * prompt and of each further pass:
  *
- *     sum = x + (cfg_scale - 1) (x - x_negative) + stg_scale (x - x_stg) + (modality_scale - 1) (x -
- * x_isolated) guided = sum * (rescale * std(x) / std(sum) + 1 - rescale)
+ *     sum = x + (cfg_scale - 1) (x - x_negative) + stg_scale (x - x_stg)
+ *             + (modality_scale - 1) (x - x_isolated)
+ *     guided = sum * (rescale * std(x) / std(sum) + 1 - rescale)
  *
  * std: standard deviation over all n values, with n - 1. Absent passes (NULL) add nothing. Source: diffusers
  * 0.42, pipelines/ltx2/pipeline_ltx2.py. */
