@@ -141,12 +141,14 @@ struct distance_buckets {
 /* Options of op_rope. */
 /* Tables by axis (LTX): all H heads of a row share one sequence of P = H D/2 pairs; pair p is pair p % (D/2)
  * of head p / (D/2). The first `still` pairs do not rotate. Pair still + i n_axes + a rotates by frequency i
- * at the token's position on axis a. Tokens are a grid of extent[0] x ... positions, the last axis fastest.
- * The table [sum of extents, (P - still) / n_axes, 2] holds the positions of axis 0, then of axis 1, ...
+ * at the token's position on axis a. Tokens are a grid of extent[0] x ... positions, the last axis fastest;
+ * row r of `in` is token first + r of the grid. The grid's axes from n_axes on have no angle: with one axis
+ * and extent {F, Y X}, the Y X tokens of a frame rotate alike (extent 0 means 1). The table [sum of the
+ * first n_axes extents, (P - still) / n_axes, 2] holds the positions of axis 0, then of axis 1, ...
  * (OP_ROPE_AXIS). */
 struct rope_axes {
     int n_axes; /* 0: the table is [T, D/2, 2] */
-    int32_t extent[3], still;
+    int32_t extent[3], still, first;
 };
 
 struct rotation {
