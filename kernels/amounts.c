@@ -31,6 +31,9 @@ const char *op_name(enum op_kind kind) {
         [OP_REPEAT_UP] = "repeat_up",
         [OP_LATENT_TO_IMAGE] = "latent_to_image",
         [OP_IMAGE_TO_RGB] = "image_to_rgb",
+        [OP_MAP] = "map",
+        [OP_SNAKE] = "snake",
+        [OP_SINC_UP] = "sinc_up",
     };
     return names[kind];
 }
@@ -96,7 +99,7 @@ static const unsigned char flops_per_output[N_OP_KINDS] = {
     [OP_ADD] = 1,           [OP_UNPATCHIFY] = 1,
     [OP_TIMESTEP] = 2,      [OP_LATENT_TO_IMAGE] = 2,
     [OP_IMAGE_TO_RGB] = 3,  [OP_REPEAT_UP] = 1,
-    [OP_ADD_POSITIONS] = 8,
+    [OP_ADD_POSITIONS] = 8, [OP_MAP] = 2,
 };
 
 double op_flops(const struct op *op) {
@@ -116,6 +119,10 @@ double op_flops(const struct op *op) {
         return 3 * (double)tensor_elements(&in[0]);
     case OP_MEAN_DOWN:
         return outputs + op->shortcut.frames * (double)tensor_elements(&in[0]);
+    case OP_SNAKE: /* 2 samples of the upsampled wave per output, with 13 steps for the sine */
+        return (2 * (SNAKE_TAPS + 13) + 2 * SNAKE_TAPS) * outputs;
+    case OP_SINC_UP:
+        return 4 * SINC_WIDTH * outputs;
     case OP_ROPE:
         return (in[2].rank ? 7 : 3) * outputs;
     default:

@@ -292,6 +292,9 @@ struct snake {
     struct tensor alpha, beta, up, down;
 };
 
+/* Filter of op_sinc_up: SINC_WIDTH input samples on each side. */
+enum { SINC_WIDTH = 7, SINC_RATIO_MAX = 16, SINC_TAPS_MAX = 2 * SINC_WIDTH * SINC_RATIO_MAX + 1 };
+
 enum { OP_INPUTS = 5 };
 
 /* True if a convolution norms each input pixel. */
@@ -494,6 +497,9 @@ void op_snake(struct context *x, struct tensor out, struct tensor in, struct sna
 /* Resamples a wave in time by an integer ratio, as torchaudio and diffusers 0.42 (pipelines/ltx2/vocoder.py,
  * UpSample1d with window_type "hann"), and adds base [rT,C] (absent: none; may alias out). */
 void op_sinc_up(struct context *x, struct tensor out, struct tensor in, struct tensor base, int32_t ratio);
+/* Returns tap k of the filter of op_sinc_up, times the ratio, on the host. Input i and output row u meet at
+ * tap u + ratio (SINC_WIDTH - i). */
+float sinc_tap(int32_t ratio, int32_t k);
 
 /* Returns an operator's name for messages, such as "linear". */
 const char *op_name(enum op_kind kind);

@@ -1,5 +1,5 @@
-/* Host part of operators on token positions, for all devices: T5 distance buckets, timestep embeddings, RoPE
- * frequencies, token order. Values are rounded where the reference implementation rounds. */
+/* Host part of operators, for all devices: T5 distance buckets, timestep embeddings, RoPE frequencies, token
+ * order, the filter of sinc_up. Values are rounded where the reference implementation rounds. */
 #include "kernels/ops.h"
 
 #include <math.h>
@@ -104,4 +104,13 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) 
     if (form == TIMESTEP_OF_SIGMA) angle *= 1000;
     bool cosine = (form == TIMESTEP_TO_END) != (i < half);
     return (float)(cosine ? cos((double)angle) : sin((double)angle));
+}
+
+/* A sinc of bandwidth 0.99 under a Hann window of 6 zero crossings, 0 beyond. */
+float sinc_tap(int32_t ratio, int32_t k) {
+    const double pi = 3.14159265358979323846, rolloff = 0.99, crossings = 6;
+    double t = ((double)k / ratio - SINC_WIDTH) * rolloff;
+    if (fabs(t) >= crossings) return 0;
+    double window = cos(t * pi / crossings / 2), sinc = t == 0 ? 1 : sin(pi * t) / (pi * t);
+    return (float)(sinc * window * window * rolloff);
 }

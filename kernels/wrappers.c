@@ -688,3 +688,40 @@ void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {
     ops_check_tensor(&c, "out", &out, U8, 3, DIMS(in.dim[0], in.dim[1], in.dim[2]));
     ops_dispatch(&c, &(struct op){.kind = OP_IMAGE_TO_RGB, .out = out, .in = {in}});
 }
+
+void op_map(struct context *x, struct tensor out, struct tensor in, enum map_form form, float parameter) {
+    struct check c = ops_check_begin(x, OP_MAP);
+    ops_check_rows(&c, "in", &in);
+    struct tensor mapped = in;
+    if (c.ok && form == MAP_MAGNITUDE) {
+        ops_check_true(&c, tensor_columns(&in) % 2 == 0, "in", &in, "an even number of columns");
+        mapped.dim[in.rank - 1] /= 2;
+        check_no_overlap(&c, &out, &in);
+    }
+    ops_check_like(&c, "out", &out, &mapped);
+    ops_dispatch(&c, &(struct op){.kind = OP_MAP, .out = out, .in = {in}, .map = form, .scale = parameter});
+}
+
+void op_snake(struct context *x, struct tensor out, struct tensor in, struct snake snake) {
+    struct check c = ops_check_begin(x, OP_SNAKE);
+    ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    ops_check_like(&c, "out", &out, &in);
+    check_no_overlap(&c, &out, &in);
+    ops_check_vector(&c, "alpha", &snake.alpha, in.dim[1], false);
+    ops_check_vector(&c, "beta", &snake.beta, in.dim[1], false);
+    ops_check_vector(&c, "upsampling filter", &snake.up, SNAKE_TAPS, false);
+    ops_check_vector(&c, "downsampling filter", &snake.down, SNAKE_TAPS, false);
+    ops_dispatch(&c, &(struct op){.kind = OP_SNAKE,
+                                  .out = out,
+                                  .in = {in, snake.alpha, snake.beta, snake.up, snake.down}});
+}
+
+void op_sinc_up(struct context *x, struct tensor out, struct tensor in, struct tensor base, int32_t ratio) {
+    struct check c = ops_check_begin(x, OP_SINC_UP);
+    ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    ops_check_true(&c, ratio >= 1 && ratio <= SINC_RATIO_MAX, "ratio", &in, "a ratio from 1 to 16");
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS((int64_t)ratio * in.dim[0], in.dim[1]));
+    check_no_overlap(&c, &out, &in);
+    check_base(&c, &out, &base);
+    ops_dispatch(&c, &(struct op){.kind = OP_SINC_UP, .out = out, .in = {in, base}, .ratio = ratio});
+}

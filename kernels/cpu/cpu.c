@@ -29,6 +29,9 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
     [OP_REPEAT_UP] = &cpu_repeat_up,
     [OP_LATENT_TO_IMAGE] = &cpu_latent_to_image,
     [OP_IMAGE_TO_RGB] = &cpu_image_to_rgb,
+    [OP_MAP] = &cpu_map,
+    [OP_SNAKE] = &cpu_snake,
+    [OP_SINC_UP] = &cpu_sinc_up,
 };
 
 static const struct cpu_operator *operator_of(const struct op *op) {

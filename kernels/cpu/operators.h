@@ -37,6 +37,7 @@ extern const struct cpu_operator cpu_rope_table, cpu_rope_axis, cpu_rope, cpu_ti
 extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row, cpu_add_positions;
 extern const struct cpu_operator cpu_patchify, cpu_unpatchify, cpu_latent_to_image, cpu_image_to_rgb;
 extern const struct cpu_operator cpu_mean_down, cpu_repeat_up;
+extern const struct cpu_operator cpu_map, cpu_snake, cpu_sinc_up;
 
 /* Adds a oneDNN primitive to an operator's cost; does nothing for a key with M or Y 0. */
 void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost);
