@@ -48,6 +48,23 @@ double rope_frequency(const struct rope_options *options, int32_t i) {
     return (double)(1 / (float)pow(place.theta, (double)exponent));
 }
 
+/* Returns c(k) of struct rope_axis, the coordinate where position k begins. */
+static float axis_coordinate(const struct rope_axis *axis, int32_t k) {
+    int32_t place = axis->step * k + axis->first;
+    return (float)(place > 0 ? place : 0) * axis->numerator / axis->denominator;
+}
+
+float rope_axis_position(const struct rope_axis *axis, int32_t k) {
+    float p = axis_coordinate(axis, k);
+    if (!axis->corner) p = (p + axis_coordinate(axis, k + 1)) / 2;
+    return p / axis->size * 2 - 1;
+}
+
+float rope_axis_frequency(const struct rope_axis *axis, int32_t i, int32_t n) {
+    double exponent = n > 1 ? (double)i / (n - 1) : 0;
+    return (float)(pow(axis->theta, exponent) * 3.14159265358979323846 / 2);
+}
+
 /* Returns the rows (or columns) of a token window that starts at `first`; the last window may be smaller. */
 static int32_t window_part(int32_t window, int32_t first, int32_t of) {
     return of - first < window ? of - first : window;

@@ -215,7 +215,7 @@ static void attention_work(const struct op *op, struct work_list *list) {
 static void rms_work(const struct op *op, struct work_list *list) {
     struct rms_layout l = cuda_rms_layout(op);
     const struct modulation *m = &op->modulation;
-    double vectors = bytes_of(&op->in[1]), made = (double)FLOAT * op->in[1].dim[0];
+    double vectors = bytes_of(&op->in[1]), made = (double)FLOAT * op->n;
     if (!l.direct) {
         vectors += bytes_of(&m->scale) + bytes_of(&m->gate);
         made *= m->gate.rank ? 2 : 1;
