@@ -34,7 +34,8 @@
     FAMILY(zimage_control) FAMILY(flux_control) FAMILY(flux_control_xlabs)                                   \
     FAMILY(qwen_image_control) FAMILY(sd3_control) FAMILY(sd35_control)                                      \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
-    FAMILY(qwen3vl) FAMILY(qwen3vl_vision) FAMILY(gemma3)                                                               \
+    FAMILY(qwen3vl) FAMILY(qwen3vl_vision)                                                                   \
+    FAMILY(gemma3) FAMILY(ltx2_projection) FAMILY(ltx2_connectors)                                           \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(siglip) FAMILY(redux) FAMILY(t5) FAMILY(umt5)                    \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
