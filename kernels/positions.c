@@ -1,5 +1,5 @@
-/* Host part of operators on token positions, for all devices: T5 distance buckets, timestep embeddings, RoPE
- * frequencies, token order. Values are rounded where the reference implementation rounds. */
+/* Host part of operators, for all devices: T5 distance buckets, timestep embeddings, RoPE frequencies, token
+ * order, the filter of sinc_up. Values are rounded where the reference implementation rounds. */
 #include "kernels/ops.h"
 
 #include <math.h>
@@ -48,6 +48,23 @@ double rope_frequency(const struct rope_options *options, int32_t i) {
     return (double)(1 / (float)pow(place.theta, (double)exponent));
 }
 
+/* Returns c(k) of struct rope_axis, the coordinate where position k begins. */
+static float axis_coordinate(const struct rope_axis *axis, int32_t k) {
+    int32_t place = axis->step * k + axis->first;
+    return (float)(place > 0 ? place : 0) * axis->numerator / axis->denominator;
+}
+
+float rope_axis_position(const struct rope_axis *axis, int32_t k) {
+    float p = axis_coordinate(axis, k);
+    if (!axis->corner) p = (p + axis_coordinate(axis, k + 1)) / 2;
+    return p / axis->size * 2 - 1;
+}
+
+float rope_axis_frequency(const struct rope_axis *axis, int32_t i, int32_t n) {
+    double exponent = n > 1 ? (double)i / (n - 1) : 0;
+    return (float)(pow(axis->theta, exponent) * 3.14159265358979323846 / 2);
+}
+
 /* Returns the rows (or columns) of a token window that starts at `first`; the last window may be smaller. */
 static int32_t window_part(int32_t window, int32_t first, int32_t of) {
     return of - first < window ? of - first : window;
@@ -87,4 +104,13 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) 
     if (form == TIMESTEP_OF_SIGMA) angle *= 1000;
     bool cosine = (form == TIMESTEP_TO_END) != (i < half);
     return (float)(cosine ? cos((double)angle) : sin((double)angle));
+}
+
+/* A sinc of bandwidth 0.99 under a Hann window of 6 zero crossings, 0 beyond. */
+float sinc_tap(int32_t ratio, int32_t k) {
+    const double pi = 3.14159265358979323846, rolloff = 0.99, crossings = 6;
+    double t = ((double)k / ratio - SINC_WIDTH) * rolloff;
+    if (fabs(t) >= crossings) return 0;
+    double window = cos(t * pi / crossings / 2), sinc = t == 0 ? 1 : sin(pi * t) / (pi * t);
+    return (float)(sinc * window * window * rolloff);
 }

@@ -88,6 +88,16 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         .slg_start = 0.01,
         .slg_end = 0.2,
     };
+    const struct recipe *recipe = model->recipe;
+    if (recipe->denoising.guides_denoised) {
+        ours.audio_cfg_scale = recipe->defaults.guides.audio_cfg_scale;
+        ours.stg_scale = recipe->defaults.guides.stg_scale;
+        ours.modality_scale = recipe->defaults.guides.modality_scale;
+        ours.cfg_rescale = recipe->defaults.guides.cfg_rescale;
+        ours.stg_blocks = recipe->defaults.guides.stg_blocks;
+        while (ours.n_stg_blocks < STG_BLOCKS_MAX && ours.stg_blocks[ours.n_stg_blocks] >= 0)
+            ours.n_stg_blocks++;
+    }
     size_t bytes = request->struct_size < sizeof ours ? request->struct_size : sizeof ours;
     memset(request, 0, request->struct_size);
     memcpy(request, &ours, bytes);

@@ -351,7 +351,8 @@ static bool should_open_folder(const struct model_folder *model, const struct co
 /* Opens the denoiser's folder first: the denoiser determines which encoders the pipeline has. */
 static enum status open_each_folder(const struct model_folder *model, struct component_files *files,
                                     struct error *e) {
-    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
+    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT,          FAMILY_VISION,
+                                             FAMILY_DECODER,  FAMILY_SOUND_DECODER, FAMILY_VOCODER};
     const char *folders[SLOTS_MAX];
     for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
         for (int i = 0, n = list_folders(order[k], folders); i < n && e->code == OK; i++) {
@@ -372,7 +373,8 @@ static enum status open_each_folder(const struct model_folder *model, struct com
 /* Lists the encoder folders that the model must have, to detect incomplete downloads, and the folders that
  * model_index.json declares absent. */
 static void list_declared_folders(const struct model_folder *model, struct component_files *files) {
-    static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION};
+    static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION, FAMILY_SOUND_DECODER,
+                                             FAMILY_VOCODER};
     const char *folders[SLOTS_MAX];
     int n_declared = 0, n_absent = 0;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
