@@ -42,7 +42,7 @@
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
     FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder)                                                            \
     FAMILY(taesd) FAMILY(taehv)                                                                          \
-    FAMILY(rrdbnet) FAMILY(srvgg)
+    FAMILY(rrdbnet) FAMILY(srvgg) FAMILY(ltx2_upsampler)
 /* clang-format on */
 #define NOT_LISTED(name)
 #define PUBLISHED_FAMILIES(X) PUBLISHED_MODELS(X, NOT_LISTED)
