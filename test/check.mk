@@ -38,7 +38,7 @@ $(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
 # Objects of the command-line program, which libtest.a lacks.
 $B/test_picture_read $B/test_picture_write: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
 $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail outfile messages)
-$B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode)
+$B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode sound)
 $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,messages terminal)
 # test_planning_cost counts calls of these functions.
 $B/test_planning_cost: LDFLAGS += -Wl,--wrap=block_stream_seconds,--wrap=block_stream_bound
