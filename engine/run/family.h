@@ -115,6 +115,10 @@ struct family_files {
     enum status (*refuse)(const struct component *c, struct error *e);
     /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. NULL: none. */
     const char *const *ignorable;
+    /* Beginnings of all the family's tensor names, NULL-terminated. Such a family may lie in a file beside
+     * another one with the same tensor prefix, which then has the other names. NULL: files hold no other
+     * component with the same tensor prefix. */
+    const char *const *names;
 };
 
 enum { LATENT_LISTS = 2 }; /* latent_norm.lists: mean, standard deviation */
@@ -314,6 +318,8 @@ struct component {
     int latent_side;      /* a denoiser's native image size, in latent pixels per side */
     int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
     int pixel_factor;     /* per side: image pixels per latent pixel (VAE), or per input pixel (upscaler) */
+    /* Latent upscaler: an enlarged side is side * pixel_factor / pixel_divisor, rounded up; 0 means 1. */
+    int pixel_divisor;
     int sample_rate, sound_channels; /* of a vocoder: samples per second and channel; channels */
     int mel_columns;                 /* of a sound decoder: channels * bins of its spectrogram */
     int samples_a_frame;             /* of a vocoder: samples per channel and frame of the spectrogram */
