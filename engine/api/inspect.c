@@ -231,6 +231,8 @@ static json_t *component_json(const struct component *c, const struct config *co
     if (c->family && c->family->kind == FAMILY_CONTROL) json_put(json, "control", control_json(c));
     if (c->family && c->family->kind == FAMILY_UPSCALER)
         json_put(json, "scale", json_integer(c->pixel_factor));
+    if (c->family && c->family->kind == FAMILY_LATENT_UPSCALER)
+        json_put(json, "scale", json_real((double)c->pixel_factor / c->pixel_divisor));
     add_groups(&c->index, json);
     if (tensors) json_put(json, "list", inspect_tensors(&c->index));
     return json;

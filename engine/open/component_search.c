@@ -48,19 +48,19 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
     int n_networks = 0;
     for (int i = 0; i < o->n_parts; i++) {
         const char *known, *flag = o->parts[i].flag;
-        char list[160];
+        char list[256];
         if (!o->parts[i].path) continue;
         for (int k = 0; (known = part_flag(k)) && strcmp(known, flag);) k++;
         any |= known && part_option_path(o, flag) && !part_flag_chooses(flag, FAMILY_CONTROL);
         if (known && part_is_none(&o->parts[i]) && !part_flag_optional(flag)) {
-            return error_set(e, USAGE,
-                             "%s" WHERE "%s" FOUND "\"none\"" EXPECTED "the path of a file or folder",
-                             part_flag_chooses(flag, FAMILY_CONTROL)
-                                 ? "a model runs without control networks if this flag is absent"
-                             : part_flag_chooses(flag, FAMILY_UPSCALER)
-                                 ? "no network enlarges images if this flag is absent"
-                                 : "every model needs this component",
-                             flag);
+            return error_set(
+                e, USAGE, "%s" WHERE "%s" FOUND "\"none\"" EXPECTED "the path of a file or folder",
+                part_flag_chooses(flag, FAMILY_CONTROL)
+                    ? "a model runs without control networks if this flag is absent"
+                : part_flag_chooses(flag, FAMILY_UPSCALER) || part_flag_chooses(flag, FAMILY_LATENT_UPSCALER)
+                    ? "no network enlarges anything if this flag is absent"
+                    : "every model needs this component",
+                flag);
         }
         if (known && part_flag_chooses(flag, FAMILY_CONTROL)) {
             if (++n_networks <= CONTROLS_MAX) continue;

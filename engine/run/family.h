@@ -318,6 +318,8 @@ struct component {
     int latent_side;      /* a denoiser's native image size, in latent pixels per side */
     int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
     int pixel_factor;     /* per side: image pixels per latent pixel (VAE), or per input pixel (upscaler) */
+    /* Latent upscaler: an enlarged side is side * pixel_factor / pixel_divisor, rounded up; 0 means 1. */
+    int pixel_divisor;
     int sample_rate, sound_channels; /* of a vocoder: samples per second and channel; channels */
     int mel_columns;                 /* of a sound decoder: channels * bins of its spectrogram */
     int samples_a_frame;             /* of a vocoder: samples per channel and frame of the spectrogram */
