@@ -14,7 +14,9 @@ const char *op_name(enum op_kind kind) {
         [OP_LAYER_NORM] = "layer_norm",
         [OP_GROUP_STATISTICS] = "group_statistics",
         [OP_GROUP_NORM] = "group_norm",
+        [OP_GROUP_RANGE] = "group_range",
         [OP_ROPE_TABLE] = "rope_table",
+        [OP_ROPE_AXIS] = "rope_axis",
         [OP_ROPE] = "rope",
         [OP_GLU] = "glu",
         [OP_ADD] = "add",
@@ -29,6 +31,9 @@ const char *op_name(enum op_kind kind) {
         [OP_REPEAT_UP] = "repeat_up",
         [OP_LATENT_TO_IMAGE] = "latent_to_image",
         [OP_IMAGE_TO_RGB] = "image_to_rgb",
+        [OP_MAP] = "map",
+        [OP_SNAKE] = "snake",
+        [OP_SINC_UP] = "sinc_up",
     };
     return names[kind];
 }
@@ -88,10 +93,13 @@ uint64_t op_bytes_in(const struct op *op, const struct arena *arena) {
 
 /* FLOPs per output element of simple operators; 0: the operator only moves data. */
 static const unsigned char flops_per_output[N_OP_KINDS] = {
-    [OP_RMS_NORM] = 4,     [OP_LAYER_NORM] = 6, [OP_GROUP_NORM] = 3,
-    [OP_ROPE_TABLE] = 2,   [OP_GLU] = 4,        [OP_ADD] = 1,
-    [OP_UNPATCHIFY] = 1,   [OP_TIMESTEP] = 2,   [OP_LATENT_TO_IMAGE] = 2,
-    [OP_IMAGE_TO_RGB] = 3, [OP_REPEAT_UP] = 1,  [OP_ADD_POSITIONS] = 8,
+    [OP_RMS_NORM] = 4,      [OP_LAYER_NORM] = 6,
+    [OP_GROUP_NORM] = 3,    [OP_ROPE_TABLE] = 2,
+    [OP_ROPE_AXIS] = 2,     [OP_GLU] = 4,
+    [OP_ADD] = 1,           [OP_UNPATCHIFY] = 1,
+    [OP_TIMESTEP] = 2,      [OP_LATENT_TO_IMAGE] = 2,
+    [OP_IMAGE_TO_RGB] = 3,  [OP_REPEAT_UP] = 1,
+    [OP_ADD_POSITIONS] = 8, [OP_MAP] = 2,
 };
 
 double op_flops(const struct op *op) {
@@ -107,9 +115,14 @@ double op_flops(const struct op *op) {
     case OP_CONV2D:
         return 2 * outputs * in[1].dim[1] * in[1].dim[2] * in[1].dim[3];
     case OP_GROUP_STATISTICS:
+    case OP_GROUP_RANGE:
         return 3 * (double)tensor_elements(&in[0]);
     case OP_MEAN_DOWN:
         return outputs + op->shortcut.frames * (double)tensor_elements(&in[0]);
+    case OP_SNAKE: /* 2 samples of the upsampled wave per output, with 13 steps for the sine */
+        return (2 * (SNAKE_TAPS + 13) + 2 * SNAKE_TAPS) * outputs;
+    case OP_SINC_UP:
+        return 4 * SINC_WIDTH * outputs;
     case OP_ROPE:
         return (in[2].rank ? 7 : 3) * outputs;
     default:

@@ -138,24 +138,27 @@ struct distance_buckets {
     int32_t max_distance;
 };
 
-/* Options of op_rope. */
 /* Tables by axis (LTX): all H heads of a row share one sequence of P = H D/2 pairs; pair p is pair p % (D/2)
  * of head p / (D/2). The first `still` pairs do not rotate. Pair still + i n_axes + a rotates by frequency i
- * at the token's position on axis a. Tokens are a grid of extent[0] x ... positions, the last axis fastest.
- * The table [sum of extents, (P - still) / n_axes, 2] holds the positions of axis 0, then of axis 1, ...
+ * at the token's position on axis a. Tokens are a grid of extent[0] x ... positions, the last axis fastest;
+ * row r of `in` is token first + r of the grid. The grid's axes from n_axes on have no angle: with one axis
+ * and extent {F, Y X}, the Y X tokens of a frame rotate alike (extent 0 means 1). The table [sum of the
+ * first n_axes extents, (P - still) / n_axes, 2] holds the positions of axis 0, then of axis 1, ...
  * (OP_ROPE_AXIS). */
+enum { ROPE_AXES_MOST = 3 };
 struct rope_axes {
-    int n_axes; /* 0: the table is [T, D/2, 2] */
-    int32_t extent[3], still;
+    int n_axes; /* number of axes with angles; 0: the table is [T, D/2, 2] */
+    int32_t extent[ROPE_AXES_MOST], still, first;
 };
 
+/* Options of op_rope. */
 struct rotation {
     int heads; /* number of heads in a row */
     enum rope_pairs pairs;
-    struct rope_axes axes;
-    struct tensor norm; /* optional weight [D] of an RMS norm of each head before the rotation */
-    bool zero_centered; /* `norm` is stored minus 1: the norm is multiplied by 1 + weight */
-    float eps;          /* epsilon of the heads' RMS norm */
+    struct rope_axes axes; /* layout of a table by axis */
+    struct tensor norm;    /* optional weight [D] of an RMS norm of each head before the rotation */
+    bool zero_centered;    /* `norm` is stored minus 1: the norm is multiplied by 1 + weight */
+    float eps;             /* epsilon of the heads' RMS norm */
 };
 
 /* Order of an image's tokens: windows in raster order (smaller at the right and bottom edge), blocks in
@@ -257,6 +260,7 @@ struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
     double theta_factor[ROPE_AXES_MAX];  /* factor of theta for an axis; 0 means 1; not with mrope */
+    double position_divisor;             /* positions are divided by it (rope scaling "linear"); 0 means 1 */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
     bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] /
@@ -281,8 +285,9 @@ struct rope_axis {
 };
 
 /* LEAKY_RELU: v, or parameter * v if v is negative. MAGNITUDE: in[T,2C], out[T,C] = sqrt(in[t][c]^2 +
- * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. */
-enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP };
+ * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. SCALE:
+ * parameter * v. FILL: parameter, whatever `in` holds. */
+enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP, MAP_SCALE, MAP_FILL };
 
 /* Weights of OP_SNAKE, from the file: logarithms of the channels' alpha and beta [C]; filters of 2x up- and
  * downsampling [SNAKE_TAPS]. */
@@ -291,7 +296,15 @@ struct snake {
     struct tensor alpha, beta, up, down;
 };
 
+/* Filter of op_sinc_up: SINC_WIDTH input samples on each side. */
+enum { SINC_WIDTH = 7, SINC_RATIO_MAX = 16, SINC_TAPS_MAX = 2 * SINC_WIDTH * SINC_RATIO_MAX + 1 };
+
 enum { OP_INPUTS = 5 };
+
+/* True if a convolution norms each input pixel. */
+static inline bool conv_norms_pixels(const struct conv_options *o) {
+    return o->pixel_norm.weight.rank || o->pixel_norm.eps > 0;
+}
 
 enum { LATENT_VALUES_MAX = 128 };
 
@@ -316,7 +329,7 @@ struct op {
         struct group_norm group_norm; /* parameters of op_group_norm */
         struct conv_options conv;
         struct rope_options rope;       /* parameters of op_rope_table */
-        enum rope_pairs pairs;          /* parameter of op_rope */
+        struct rotation rotation;       /* parameters of op_rope */
         struct patches patches;         /* parameters of op_patchify and op_unpatchify */
         struct position_grid positions; /* parameters of op_add_positions */
         int32_t rows_before;            /* image rows above this band; in[1] has the running sums */
@@ -330,13 +343,14 @@ struct op {
     };
     struct tensor down_product; /* op_linear with adapters: f32 [T,R], in . down^T of all adapters of the
                                  * weight in[1], side by side; absent without adapters */
-    float scale;                /* attention's scale, the factor of add and unpatchify, or the timestep t */
+    float scale; /* attention's scale, the factor of add, unpatchify and group_range, or the timestep t */
     float eps;
     bool causal;
     bool zero_centered;         /* op_rms_norm, op_rope: the norm is multiplied by 1 + weight */
     enum activation activation; /* activation of op_linear_few and of op_glu */
-    int n;                      /* number of attention heads, or of groups of a group norm */
-    enum precision precision;   /* precision of the operands of op_linear; f16 also of op_conv2d */
+    int n; /* number of attention heads, of groups of a group norm, or of columns that op_rms_norm norms
+            * together */
+    enum precision precision; /* precision of the operands of op_linear; f16 also of op_conv2d */
     bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split depends
                   * on the shape alone */
 };
@@ -378,7 +392,8 @@ void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struc
  * whole image. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
-/* Mean and scale / (max - min + eps) of each group of channels of `in`, for op_group_norm (LTX-2's text). */
+/* Mean and scale / (max - min + eps) of each group of channels of `in`, for op_group_norm (diffusers 0.42,
+ * pipelines/ltx2/connectors.py, per_layer_masked_mean_norm). */
 void op_group_range(struct context *x, struct tensor out, struct tensor in, int groups, float scale,
                     float eps);
 /* Norms `in` with statistics from op_group_statistics or op_group_range. Weight and bias may be absent. `out`
@@ -393,10 +408,14 @@ double rope_frequency(const struct rope_options *options, int32_t i);
 int rope_axis(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
-/* Computes the table rows of one axis, for struct rope_axes. out [n,F,2]: n positions, F frequencies. */
+/* Computes the table rows of one axis, for struct rope_axes. out [n,F,2]: n positions, F frequencies. `out`
+ * may be rows of the whole table. */
 void op_rope_axis(struct context *x, struct tensor out, struct rope_axis axis);
-/* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or
- * have the rounded operand type (see context_operand). */
+/* Return 2 p(k) - 1 of a rope axis, and its frequency g(i) of n, on the host. */
+float rope_axis_position(const struct rope_axis *axis, int32_t k);
+float rope_axis_frequency(const struct rope_axis *axis, int32_t i, int32_t n);
+/* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2], or by axis (struct rope_axes); D at most
+ * 512. `out` may alias `in`, or have the rounded operand type (see context_operand). */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
 /* Gated linear unit. Rows may be strided (halves of one product). `out` may alias `a` or `b`, or have the
@@ -482,6 +501,9 @@ void op_snake(struct context *x, struct tensor out, struct tensor in, struct sna
 /* Resamples a wave in time by an integer ratio, as torchaudio and diffusers 0.42 (pipelines/ltx2/vocoder.py,
  * UpSample1d with window_type "hann"), and adds base [rT,C] (absent: none; may alias out). */
 void op_sinc_up(struct context *x, struct tensor out, struct tensor in, struct tensor base, int32_t ratio);
+/* Returns tap k of the filter of op_sinc_up, times the ratio, on the host. Input i and output row u meet at
+ * tap u + ratio (SINC_WIDTH - i). */
+float sinc_tap(int32_t ratio, int32_t k);
 
 /* Returns an operator's name for messages, such as "linear". */
 const char *op_name(enum op_kind kind);

@@ -1,5 +1,5 @@
-/* Host part of operators on token positions, for all devices: T5 distance buckets, timestep embeddings, RoPE
- * frequencies, token order. Values are rounded where the reference implementation rounds. */
+/* Host part of operators, for all devices: T5 distance buckets, timestep embeddings, RoPE frequencies, token
+ * order, the filter of sinc_up. Values are rounded where the reference implementation rounds. */
 #include "kernels/ops.h"
 
 #include <math.h>
@@ -43,9 +43,27 @@ int rope_axis(const struct rope_options *options, int32_t i) {
  * correctly rounded. */
 double rope_frequency(const struct rope_options *options, int32_t i) {
     struct rope_place place = rope_place(options, i);
-    if (!options->f32_frequencies) return 1 / pow(place.theta, (double)place.dimension / place.of);
+    double divisor = options->position_divisor > 0 ? options->position_divisor : 1;
+    if (!options->f32_frequencies) return 1 / pow(place.theta, (double)place.dimension / place.of) / divisor;
     float exponent = (float)place.dimension / (float)place.of;
-    return (double)(1 / (float)pow(place.theta, (double)exponent));
+    return (double)(1 / (float)pow(place.theta, (double)exponent) / (float)divisor);
+}
+
+/* Returns c(k) of struct rope_axis, the coordinate where position k begins. */
+static float axis_coordinate(const struct rope_axis *axis, int32_t k) {
+    int32_t place = axis->step * k + axis->first;
+    return (float)(place > 0 ? place : 0) * axis->numerator / axis->denominator;
+}
+
+float rope_axis_position(const struct rope_axis *axis, int32_t k) {
+    float p = axis_coordinate(axis, k);
+    if (!axis->corner) p = (p + axis_coordinate(axis, k + 1)) / 2;
+    return p / axis->size * 2 - 1;
+}
+
+float rope_axis_frequency(const struct rope_axis *axis, int32_t i, int32_t n) {
+    double exponent = n > 1 ? (double)i / (n - 1) : 0;
+    return (float)(pow(axis->theta, exponent) * 3.14159265358979323846 / 2);
 }
 
 /* Returns the rows (or columns) of a token window that starts at `first`; the last window may be smaller. */
@@ -87,4 +105,13 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) 
     if (form == TIMESTEP_OF_SIGMA) angle *= 1000;
     bool cosine = (form == TIMESTEP_TO_END) != (i < half);
     return (float)(cosine ? cos((double)angle) : sin((double)angle));
+}
+
+/* A sinc of bandwidth 0.99 under a Hann window of 6 zero crossings, 0 beyond. */
+float sinc_tap(int32_t ratio, int32_t k) {
+    const double pi = 3.14159265358979323846, rolloff = 0.99, crossings = 6;
+    double t = ((double)k / ratio - SINC_WIDTH) * rolloff;
+    if (fabs(t) >= crossings) return 0;
+    double window = cos(t * pi / crossings / 2), sinc = t == 0 ? 1 : sin(pi * t) / (pi * t);
+    return (float)(sinc * window * window * rolloff);
 }

@@ -193,12 +193,14 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
     ops_check_rows(&c, "in", &in);
     ops_check_result(&c, &out, &in);
     ops_check_in_place(&c, &out, &in);
-    ops_check_vector(&c, "weight", &weight, -1, false);
-    ops_check_true(&c, c.ok && tensor_columns(&in) % weight.dim[0] == 0, "in", &in,
+    ops_check_vector(&c, "weight", &weight, -1, true);
+    int32_t columns = c.ok && !weight.rank ? tensor_columns(&in) : weight.dim[0];
+    ops_check_true(&c, c.ok && tensor_columns(&in) % columns == 0, "in", &in,
                    "rows that are a multiple of the weight's size");
-    ops_check_vector(&c, "scale", &m.scale, weight.dim[0], true);
-    if (m.shift.rank) ops_check_tensor(&c, "shift", &m.shift, F32, 1, DIMS(weight.dim[0]));
-    ops_check_vector(&c, "gate", &m.gate, weight.dim[0], true);
+    ops_check_true(&c, weight.rank || !m.zero_centered, "weight", &weight, "a weight that is stored minus 1");
+    ops_check_vector(&c, "scale", &m.scale, columns, true);
+    if (m.shift.rank) ops_check_tensor(&c, "shift", &m.shift, F32, 1, DIMS(columns));
+    ops_check_vector(&c, "gate", &m.gate, columns, true);
     if (m.base.rank) ops_check_like(&c, "base", &m.base, &in);
     ops_check_in_place(&c, &out, &m.base);
     bool ends = !m.gate.rank && !m.base.rank;
@@ -207,6 +209,7 @@ void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct 
     ops_dispatch(&c, &(struct op){.kind = OP_RMS_NORM,
                                   .out = out,
                                   .in = {in, weight},
+                                  .n = columns,
                                   .eps = eps,
                                   .zero_centered = m.zero_centered,
                                   .modulation = m});
@@ -246,13 +249,25 @@ void op_group_statistics(struct context *x, struct tensor out, struct tensor in,
                                   .rows_before = before.rows});
 }
 
+void op_group_range(struct context *x, struct tensor out, struct tensor in, int groups, float scale,
+                    float eps) {
+    struct check c = ops_check_begin(x, OP_GROUP_RANGE);
+    ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
+    ops_check_true(&c, c.ok && groups > 0 && in.dim[2] % groups == 0, "in", &in, "channels in whole groups");
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS(groups, 2));
+    ops_check_packed(&c, "out", &out);
+    ops_dispatch(
+        &c, &(struct op){
+                .kind = OP_GROUP_RANGE, .out = out, .in = {in}, .n = groups, .scale = scale, .eps = eps});
+}
+
 static void check_group_norm(struct check *c, const struct group_norm *norm, int64_t channels) {
     ops_check_tensor(c, "statistics", &norm->statistics, F32, 2, DIMS(-1, 2));
     ops_check_packed(c, "statistics", &norm->statistics);
     ops_check_true(c, c->ok && channels % norm->statistics.dim[0] == 0, "statistics", &norm->statistics,
                    "a number of groups that divides the channels");
-    ops_check_vector(c, "norm weight", &norm->weight, channels, false);
-    ops_check_vector(c, "norm bias", &norm->bias, channels, false);
+    ops_check_vector(c, "norm weight", &norm->weight, channels, true);
+    ops_check_vector(c, "norm bias", &norm->bias, channels, true);
 }
 
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm) {
@@ -298,6 +313,35 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE_TABLE, .out = out, .rope = *options});
 }
 
+void op_rope_axis(struct context *x, struct tensor out, struct rope_axis axis) {
+    struct check c = ops_check_begin(x, OP_ROPE_AXIS);
+    ops_check_tensor(&c, "out", &out, F32, 3, DIMS(-1, -1, 2));
+    ops_check_packed(&c, "out", &out);
+    int64_t end = c.ok ? (int64_t)axis.step * out.dim[0] + axis.first : 0;
+    ops_check_true(
+        &c, axis.theta > 0 && axis.denominator > 0 && axis.size > 0 && axis.step >= 0 && end <= INT32_MAX,
+        "axis", &out, "positive theta, denominator and size, and positions below 2^31");
+    ops_dispatch(&c, &(struct op){.kind = OP_ROPE_AXIS, .out = out, .axis = axis});
+}
+
+/* Checks a table by axis: the rows of `in` are tokens of the grid, and the pairs that rotate divide evenly
+ * among the axes. */
+static void check_axes(struct check *c, const struct tensor *in, const struct tensor *table,
+                       const struct rope_axes *axes) {
+    int64_t tokens = 1, rows = 0, pairs = c->ok ? in->dim[1] / 2 - axes->still : 0;
+    bool fits = c->ok && axes->n_axes > 0 && axes->n_axes <= ROPE_AXES_MOST && axes->still >= 0 &&
+                pairs > 0 && pairs % axes->n_axes == 0;
+    for (int a = 0; fits && a < ROPE_AXES_MOST; a++) {
+        bool turns = a < axes->n_axes;
+        fits = axes->extent[a] >= turns && tokens <= INT32_MAX;
+        tokens *= axes->extent[a] ? axes->extent[a] : 1;
+        rows += turns ? axes->extent[a] : 0;
+    }
+    ops_check_true(c, fits && axes->first >= 0 && axes->first + (int64_t)in->dim[0] <= tokens, "in", in,
+                   "tokens of a grid, and 1 to 3 axes that divide the rotated pairs");
+    ops_check_tensor(c, "table", table, F32, 3, DIMS(rows, fits ? pairs / axes->n_axes : 0, 2));
+}
+
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation) {
     struct check c = ops_check_begin(x, OP_ROPE);
@@ -308,7 +352,10 @@ void op_rope(struct context *x, struct tensor out, struct tensor in, struct tens
     int64_t head = c.ok ? in.dim[1] / heads : 0;
     ops_check_result(&c, &out, &in);
     ops_check_in_place(&c, &out, &in);
-    ops_check_tensor(&c, "table", &table, F32, 3, DIMS(in.dim[0], head / 2, 2));
+    if (rotation.axes.n_axes)
+        check_axes(&c, &in, &table, &rotation.axes);
+    else
+        ops_check_tensor(&c, "table", &table, F32, 3, DIMS(in.dim[0], head / 2, 2));
     ops_check_packed(&c, "table", &table);
     ops_check_vector(&c, "norm", &rotation.norm, head, true);
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE,
@@ -317,17 +364,24 @@ void op_rope(struct context *x, struct tensor out, struct tensor in, struct tens
                                   .n = heads,
                                   .eps = rotation.eps,
                                   .zero_centered = rotation.zero_centered,
-                                  .pairs = rotation.pairs});
+                                  .rotation = rotation});
 }
 
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation) {
     struct check c = ops_check_begin(x, OP_GLU);
     ops_check_rows(&c, "a", &a);
-    ops_check_like(&c, "b", &b, &a);
-    ops_check_result(&c, &out, &a);
+    ops_check_rows(&c, "b", &b);
+    bool heads = c.ok && tensor_columns(&a) != tensor_columns(&b);
+    ops_check_true(&c, !heads || (a.rank == b.rank && tensor_columns(&b) % tensor_columns(&a) == 0), "a", &a,
+                   "b's columns, or one column for each head of b");
+    struct tensor like = b;
+    if (heads) like.dim[like.rank - 1] = a.dim[a.rank - 1];
+    ops_check_like(&c, "a", &a, &like);
+    ops_check_result(&c, &out, &b);
     ops_check_in_place(&c, &out, &a);
     ops_check_in_place(&c, &out, &b);
+    ops_check_true(&c, !heads || ops_no_overlap(&out, &a), "out", &out, "memory that does not overlap a");
     ops_dispatch(&c, &(struct op){.kind = OP_GLU, .out = out, .in = {a, b}, .activation = activation});
 }
 
@@ -384,9 +438,12 @@ static void check_patches(struct check *c, const struct tensor *tokens, const st
     rows /= p->side, columns /= p->side;
     ops_check_true(c, token_order_fits(p->token_order, rows, columns), "latent", latent,
                    "patches in whole blocks");
-    int64_t channels = latent->dim[p->pixels ? 2 : 0];
+    ops_check_true(
+        c, p->frames ? p->order == PATCH_CHANNELS_FIRST && p->frame >= 0 && p->frame < p->frames : !p->frame,
+        "frame", latent, "one of the frames, with channels first");
+    int64_t values = (int64_t)p->side * p->side * latent->dim[p->pixels ? 2 : 0];
     ops_check_tensor(c, "tokens", tokens, F32, 2,
-                     DIMS(rows * columns, (int64_t)p->side * p->side * channels));
+                     DIMS(rows * columns, p->frames > 1 ? values * p->frames : values));
 }
 
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, struct patches patches) {
@@ -489,7 +546,7 @@ static void check_stride(struct check *c, const struct tensor *in, const struct 
     ops_check_true(c, o->pad_before || (in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0), "in", in,
                    "even rows and columns for stride 2");
     ops_check_true(c, weight->dim[2] == 3, "weight", weight, "a kernel of 3 for stride 2");
-    bool normed = o->norm.statistics.rank || o->pixel_norm.weight.rank;
+    bool normed = o->norm.statistics.rank || conv_norms_pixels(o);
     ops_check_true(c, !normed && o->upsample == 1 && !e->residual.rank, "options", in,
                    "no norm, upsampling or residual with stride 2");
 }
@@ -546,7 +603,7 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
     check_conv_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
     ops_check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
-    ops_check_true(&c, !options.norm.statistics.rank || !options.pixel_norm.weight.rank, "pixel norm", &in,
+    ops_check_true(&c, !options.norm.statistics.rank || !conv_norms_pixels(&options), "pixel norm", &in,
                    "either a group norm or a pixel norm");
     ops_check_vector(&c, "slopes", &options.slopes, weight.dim[0], options.finish != FINISH_PRELU);
     check_adapters(&c, &weight);
@@ -631,4 +688,41 @@ void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in) {
     ops_check_tensor(&c, "in", &in, F32, 3, DIMS(-1, -1, -1));
     ops_check_tensor(&c, "out", &out, U8, 3, DIMS(in.dim[0], in.dim[1], in.dim[2]));
     ops_dispatch(&c, &(struct op){.kind = OP_IMAGE_TO_RGB, .out = out, .in = {in}});
+}
+
+void op_map(struct context *x, struct tensor out, struct tensor in, enum map_form form, float parameter) {
+    struct check c = ops_check_begin(x, OP_MAP);
+    ops_check_rows(&c, "in", &in);
+    struct tensor mapped = in;
+    if (c.ok && form == MAP_MAGNITUDE) {
+        ops_check_true(&c, tensor_columns(&in) % 2 == 0, "in", &in, "an even number of columns");
+        mapped.dim[in.rank - 1] /= 2;
+        check_no_overlap(&c, &out, &in);
+    }
+    ops_check_like(&c, "out", &out, &mapped);
+    ops_dispatch(&c, &(struct op){.kind = OP_MAP, .out = out, .in = {in}, .map = form, .scale = parameter});
+}
+
+void op_snake(struct context *x, struct tensor out, struct tensor in, struct snake snake) {
+    struct check c = ops_check_begin(x, OP_SNAKE);
+    ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    ops_check_like(&c, "out", &out, &in);
+    check_no_overlap(&c, &out, &in);
+    ops_check_vector(&c, "alpha", &snake.alpha, in.dim[1], false);
+    ops_check_vector(&c, "beta", &snake.beta, in.dim[1], false);
+    ops_check_vector(&c, "upsampling filter", &snake.up, SNAKE_TAPS, false);
+    ops_check_vector(&c, "downsampling filter", &snake.down, SNAKE_TAPS, false);
+    ops_dispatch(&c, &(struct op){.kind = OP_SNAKE,
+                                  .out = out,
+                                  .in = {in, snake.alpha, snake.beta, snake.up, snake.down}});
+}
+
+void op_sinc_up(struct context *x, struct tensor out, struct tensor in, struct tensor base, int32_t ratio) {
+    struct check c = ops_check_begin(x, OP_SINC_UP);
+    ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
+    ops_check_true(&c, ratio >= 1 && ratio <= SINC_RATIO_MAX, "ratio", &in, "a ratio from 1 to 16");
+    ops_check_tensor(&c, "out", &out, F32, 2, DIMS((int64_t)ratio * in.dim[0], in.dim[1]));
+    check_no_overlap(&c, &out, &in);
+    check_base(&c, &out, &base);
+    ops_dispatch(&c, &(struct op){.kind = OP_SINC_UP, .out = out, .in = {in, base}, .ratio = ratio});
 }

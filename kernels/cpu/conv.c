@@ -146,9 +146,9 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
 
 /* Norm applied to a convolution's input pixels: group norm, RMS norm, or none. */
 struct conv_norm {
-    bool groups;
-    struct channel_norm channels; /* group norm of the input, if its `groups` is set */
-    const float *factor;          /* weight of the RMS norm; NULL: no RMS norm */
+    bool groups, pixels;          /* group norm; RMS norm of each pixel */
+    struct channel_norm channels; /* vectors of the group norm */
+    const float *factor;          /* weight of the RMS norm, or NULL */
     float eps;
 };
 
@@ -198,7 +198,7 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
                          enum activation activation, float *to) {
     if (norm->groups)
         channel_norm_apply(&norm->channels, to, from, l->c);
-    else if (norm->factor)
+    else if (norm->pixels)
         rms_norm_run(to, from, norm->factor, norm->eps, l->c);
     else
         memcpy(to, from, (size_t)l->c * sizeof *to);
@@ -361,7 +361,9 @@ static void convolve_pieces(const void *context, int64_t first, int64_t end, int
 static enum status conv_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
     struct conv_layout l = cpu_conv_layout_of(cpu, op);
     const struct pixel_norm *pixel = &op->conv.pixel_norm;
-    struct conv_norm norm = {.groups = op->conv.norm.statistics.rank > 0, .eps = pixel->eps};
+    struct conv_norm norm = {.groups = op->conv.norm.statistics.rank > 0,
+                             .pixels = conv_norms_pixels(&op->conv),
+                             .eps = pixel->eps};
     if (norm.groups) norm.channels = channel_norm(&op->conv.norm, l.c, workspace + l.norm);
     norm.factor = weights_vector(&pixel->weight, (float *)(workspace + l.norm));
     float *bias = (float *)(workspace + l.bias), *plain = (float *)(workspace + l.weights.plain);

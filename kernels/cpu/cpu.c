@@ -12,7 +12,9 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
     [OP_LAYER_NORM] = &cpu_layer_norm,
     [OP_GROUP_STATISTICS] = &cpu_group_statistics,
     [OP_GROUP_NORM] = &cpu_group_norm,
+    [OP_GROUP_RANGE] = &cpu_group_range,
     [OP_ROPE_TABLE] = &cpu_rope_table,
+    [OP_ROPE_AXIS] = &cpu_rope_axis,
     [OP_ROPE] = &cpu_rope,
     [OP_GLU] = &cpu_glu,
     [OP_ADD] = &cpu_add,
@@ -27,6 +29,9 @@ static const struct cpu_operator *const operators[N_OP_KINDS] = {
     [OP_REPEAT_UP] = &cpu_repeat_up,
     [OP_LATENT_TO_IMAGE] = &cpu_latent_to_image,
     [OP_IMAGE_TO_RGB] = &cpu_image_to_rgb,
+    [OP_MAP] = &cpu_map,
+    [OP_SNAKE] = &cpu_snake,
+    [OP_SINC_UP] = &cpu_sinc_up,
 };
 
 static const struct cpu_operator *operator_of(const struct op *op) {

@@ -17,18 +17,32 @@ GLU(glu_gelu_quick, gelu_quick_f32)
 GLU(glu_gelu_erf, gelu_erf_f32)
 GLU(glu_relu, relu_f32)
 GLU(glu_sigmoid, sigmoid_f32)
+GLU(glu_sigmoid_twice, sigmoid_twice_f32)
+
+/* to = factor * b for the columns of one head. */
+WIDE static void glu_head(float *to, float factor, const float *b, int64_t n) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] = factor * b[i];
+}
 
 static void glu_rows(const void *context, int64_t first, int64_t end, int member) {
     static void (*const rows[])(float *, const float *, const float *, int64_t) = {
         [ACTIVATION_NONE] = glu_plain,          [ACTIVATION_SILU] = glu_silu,
         [ACTIVATION_GELU_TANH] = glu_gelu_tanh, [ACTIVATION_GELU_QUICK] = glu_gelu_quick,
         [ACTIVATION_GELU_ERF] = glu_gelu_erf,   [ACTIVATION_RELU] = glu_relu,
-        [ACTIVATION_SIGMOID] = glu_sigmoid};
+        [ACTIVATION_SIGMOID] = glu_sigmoid,     [ACTIVATION_SIGMOID_TWICE] = glu_sigmoid_twice};
     (void)member;
     const struct op *op = context;
-    for (int64_t i = first; i < end; i++)
-        rows[op->activation](tensor_row(&op->out, i), tensor_row(&op->in[0], i), tensor_row(&op->in[1], i),
-                             tensor_columns(&op->out));
+    int64_t columns = tensor_columns(&op->out), gates = tensor_columns(&op->in[0]), head = columns / gates;
+    for (int64_t i = first; i < end; i++) {
+        float *to = tensor_row(&op->out, i), *a = tensor_row(&op->in[0], i), *b = tensor_row(&op->in[1], i);
+        if (head == 1) rows[op->activation](to, a, b, columns);
+        for (int64_t h = 0; h < gates && head > 1; h++) {
+            float factor;
+            simd_activate(op->activation, &factor, a + h, 1);
+            glu_head(to + h * head, factor, b + h * head, head);
+        }
+    }
 }
 
 const struct cpu_operator cpu_glu = {.rows = glu_rows};

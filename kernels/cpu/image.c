@@ -25,6 +25,18 @@ static struct token_coords patch_corner(const struct patched *p, int64_t token) 
     return (struct token_coords){place.row * side, place.column * side};
 }
 
+/* Returns the number of values that a token has of the image: of one frame. */
+static int32_t patch_values(const struct patched *p) {
+    return p->channels * p->patches.side * p->patches.side;
+}
+
+/* Returns the token's column of value i of the image. */
+static int64_t patch_column(const struct patched *p, int32_t i) {
+    if (p->patches.frames < 2) return i;
+    int32_t area = p->patches.side * p->patches.side;
+    return ((int64_t)(i / area) * p->patches.frames + p->patches.frame) * area + i % area;
+}
+
 /* Returns the address, in the latent or image, of value i of a token. Values are ordered (py, px, c), (c, py,
  * px) or (c, px, py), the last fastest. */
 static float *cpu_patch_value(const struct patched *p, struct token_coords corner, int32_t i) {
@@ -45,7 +57,8 @@ static void patchify_tokens(const void *context, int64_t first, int64_t end, int
     for (int64_t t = first; t < end; t++) {
         struct token_coords corner = patch_corner(&p, t);
         float *token = tensor_row(&op->out, t);
-        for (int32_t i = 0; i < op->out.dim[1]; i++) token[i] = *cpu_patch_value(&p, corner, i);
+        for (int32_t i = 0; i < patch_values(&p); i++)
+            token[patch_column(&p, i)] = *cpu_patch_value(&p, corner, i);
     }
 }
 
@@ -58,7 +71,8 @@ static void unpatchify_tokens(const void *context, int64_t first, int64_t end, i
     for (int64_t t = first; t < end; t++) {
         struct token_coords corner = patch_corner(&p, t);
         const float *token = tensor_row(&op->in[0], t);
-        for (int32_t i = 0; i < op->in[0].dim[1]; i++) *cpu_patch_value(&p, corner, i) = token[i] * op->scale;
+        for (int32_t i = 0; i < patch_values(&p); i++)
+            *cpu_patch_value(&p, corner, i) = token[patch_column(&p, i)] * op->scale;
     }
 }
 

@@ -27,28 +27,31 @@ WIDE static double sum_values(const float *x, int64_t n) {
 
 /* Vectors of an RMS norm. */
 struct vectors {
-    const float *factor;       /* weight * (1 + scale); zero_centered: (1 + weight) * (1 + scale) */
+    const float *factor;       /* weight * (1 + scale); zero_centered: (1 + weight) * (1 + scale); NULL: 1 */
     const float *gate, *shift; /* tanh(gate); shift; each NULL if absent */
 };
 
 static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
-    workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)op->in[1].dim[0]);
-    workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)op->in[1].dim[0]);
+    for (int i = 0; i < 2; i++) workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)op->n);
 }
 
 /* Computes factor and gate vectors. The gate's buffer holds the scale until the gate is computed. */
 static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
-    int64_t c = op->in[1].dim[0];
+    int64_t c = op->n;
     float *factor = (float *)workspace,
           *gate = (float *)(workspace + align_up((uint64_t)c * sizeof(float), ARENA_ALIGN));
-    weights_widen(factor, &op->in[1], 0, 1);
+    bool weighted = op->in[1].rank > 0;
+    if (weighted) weights_widen(factor, &op->in[1], 0, 1);
+    for (int64_t i = 0; !weighted && i < c; i++) factor[i] = 1;
     for (int64_t i = 0; op->zero_centered && i < c; i++) factor[i] += 1;
     const float *scale = weights_vector(&op->modulation.scale, gate);
     for (int64_t i = 0; scale && i < c; i++) factor[i] *= 1.0f + scale[i];
     const float *plain = weights_vector(&op->modulation.gate, gate);
     for (int64_t i = 0; plain && i < c; i++) gate[i] = tanhf(plain[i]);
-    return (struct vectors){factor, plain ? gate : NULL, op->modulation.shift.data};
+    const float *shift = op->modulation.shift.data;
+    bool none = !weighted && !scale && !shift && !plain && !op->modulation.base.rank;
+    return (struct vectors){none ? NULL : factor, plain ? gate : NULL, shift};
 }
 
 /* Applies an RMS norm to one row of c values and adds the residual row `base`, unless NULL. `base` and `from`
@@ -56,7 +59,10 @@ static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
 WIDE static void rms_apply(float *to, const float *from, float rstd, const struct vectors *v,
                            const float *base, int64_t c) {
     const float *factor = v->factor, *gate = v->gate, *shift = v->shift;
-    if (shift)
+    if (!factor)
+#pragma omp simd
+        for (int64_t i = 0; i < c; i++) to[i] = from[i] * rstd;
+    else if (shift)
 #pragma omp simd
         for (int64_t i = 0; i < c; i++) to[i] = from[i] * rstd * factor[i] + shift[i];
     else if (base && gate)
@@ -90,7 +96,7 @@ static void rms_rows(const void *context, int64_t first, int64_t end, int member
     (void)member;
     const struct rms_work *w = context;
     const struct op *op = w->op;
-    int64_t c = op->in[1].dim[0], columns = tensor_columns(&op->in[0]);
+    int64_t c = op->n, columns = tensor_columns(&op->in[0]);
     for (int64_t row = first; row < end; row++) {
         const float *from = tensor_row(&op->in[0], row);
         const float *base = op->modulation.base.rank ? tensor_row(&op->modulation.base, row) : NULL;
@@ -277,6 +283,49 @@ static enum status cpu_statistics_run(struct cpu *cpu, const struct op *op, char
 
 const struct cpu_operator cpu_group_statistics = {.cost = statistics_cost, .run = cpu_statistics_run};
 
+/* Sum and extremes of some values. */
+struct extent {
+    double sum;
+    float least, most;
+};
+
+/* Adds n values: eight partial sums and extremes, then one fixed tree, as in sum_values. */
+WIDE static void extent_add(struct extent *extent, const float *x, int64_t n) {
+    float least[8], most[8];
+    for (int j = 0; j < 8; j++) least[j] = extent->least, most[j] = extent->most;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) {
+            least[j] = x[i + j] < least[j] ? x[i + j] : least[j];
+            most[j] = x[i + j] > most[j] ? x[i + j] : most[j];
+        }
+    for (int j = 0; i < n; i++, j++) {
+        least[j] = x[i] < least[j] ? x[i] : least[j];
+        most[j] = x[i] > most[j] ? x[i] : most[j];
+    }
+    for (int j = 0; j < 8; j++) {
+        extent->least = least[j] < extent->least ? least[j] : extent->least;
+        extent->most = most[j] > extent->most ? most[j] : extent->most;
+    }
+    extent->sum += sum_values(x, n);
+}
+
+/* Computes mean and scale / (max - min + eps) of groups of channels; a group's pixels are added in order. */
+static void range_groups(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct op *op = context;
+    int64_t each = op->in[0].dim[2] / op->n, pixels = tensor_rows(&op->in[0]);
+    for (int64_t g = first; g < end; g++) {
+        struct extent extent = {0, INFINITY, -INFINITY};
+        for (int64_t i = 0; i < pixels; i++) extent_add(&extent, tensor_row(&op->in[0], i) + g * each, each);
+        float *out = (float *)op->out.data + 2 * g;
+        out[0] = (float)(extent.sum / ((double)pixels * (double)each));
+        out[1] = op->scale / (extent.most - extent.least + op->eps);
+    }
+}
+
+const struct cpu_operator cpu_group_range = {.rows = range_groups};
+
 static void group_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
     cost->workspace_bytes = channel_norm_bytes(tensor_columns(&op->in[0]));
@@ -314,8 +363,9 @@ struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels
           *bias = (float *)(workspace + 2 * step);
     const float *statistics = norm->statistics.data;
     int64_t each = channels / norm->statistics.dim[0];
-    weights_widen(factor, &norm->weight, 0, 1);
-    weights_widen(bias, &norm->bias, 0, 1);
+    for (int64_t i = 0; i < channels; i++) factor[i] = 1, bias[i] = 0;
+    if (norm->weight.rank) weights_widen(factor, &norm->weight, 0, 1);
+    if (norm->bias.rank) weights_widen(bias, &norm->bias, 0, 1);
     for (int64_t i = 0; i < channels; i++) {
         mean[i] = statistics[2 * (i / each)];
         factor[i] *= statistics[2 * (i / each) + 1];

@@ -31,11 +31,13 @@ struct cpu_operator {
 
 extern const struct cpu_operator cpu_linear, cpu_linear_int8, cpu_linear_few, cpu_attention,
     cpu_relative_bias, cpu_conv2d;
-extern const struct cpu_operator cpu_rms_norm, cpu_layer_norm, cpu_group_statistics, cpu_group_norm;
-extern const struct cpu_operator cpu_rope_table, cpu_rope, cpu_timestep;
+extern const struct cpu_operator cpu_rms_norm, cpu_layer_norm, cpu_group_statistics, cpu_group_norm,
+    cpu_group_range;
+extern const struct cpu_operator cpu_rope_table, cpu_rope_axis, cpu_rope, cpu_timestep;
 extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row, cpu_add_positions;
 extern const struct cpu_operator cpu_patchify, cpu_unpatchify, cpu_latent_to_image, cpu_image_to_rgb;
 extern const struct cpu_operator cpu_mean_down, cpu_repeat_up;
+extern const struct cpu_operator cpu_map, cpu_snake, cpu_sinc_up;
 
 /* Adds a oneDNN primitive to an operator's cost; does nothing for a key with M or Y 0. */
 void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost);
@@ -67,7 +69,7 @@ static inline float *tensor_row(const struct tensor *t, int64_t i) {
     return (float *)((char *)t->data + i * t->row_bytes);
 }
 
-/* Applies an RMS norm to c values, with one factor per value; `to` may alias `from`. */
+/* Applies an RMS norm to c values, with one factor per value (NULL: 1); `to` may alias `from`. */
 void rms_norm_run(float *to, const float *from, const float *factor, float eps, int64_t c);
 
 /* Per-channel vectors of a group norm in the workspace: mean, factor and bias. */

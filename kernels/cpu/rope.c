@@ -1,4 +1,4 @@
-/* RoPE table, rotation of heads, timestep embedding. */
+/* RoPE tables, rotation of heads, timestep embedding. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -79,6 +79,42 @@ static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *wor
 
 const struct cpu_operator cpu_rope_table = {.cost = table_cost, .run = cpu_table_run};
 
+static void axis_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
+    (void)cpu;
+    cost->workspace_bytes = sizeof(float) * (uint64_t)op->out.dim[1];
+}
+
+struct axis_work {
+    const struct op *op;
+    const float *frequencies;
+};
+
+static void axis_rows(const void *context, int64_t first, int64_t end, int member) {
+    (void)member;
+    const struct axis_work *w = context;
+    int32_t n = w->op->out.dim[1];
+    float *to = (float *)w->op->out.data + first * n * 2;
+    for (int64_t k = first; k < end; k++) {
+        float position = rope_axis_position(&w->op->axis, (int32_t)k);
+        for (int32_t i = 0; i < n; i++, to += 2) {
+            double angle = (double)(position * w->frequencies[i]);
+            to[0] = (float)cos(angle);
+            to[1] = (float)sin(angle);
+        }
+    }
+}
+
+static enum status cpu_axis_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {
+    (void)e;
+    float *frequencies = (float *)workspace;
+    int32_t n = op->out.dim[1];
+    for (int32_t i = 0; i < n; i++) frequencies[i] = rope_axis_frequency(&op->axis, i, n);
+    thread_pool_run(cpu->thread_pool, op->out.dim[0], axis_rows, &(struct axis_work){op, frequencies});
+    return OK;
+}
+
+const struct cpu_operator cpu_rope_axis = {.cost = axis_cost, .run = cpu_axis_run};
+
 WIDE static void cpu_rotate_interleaved(float *restrict x, const float *restrict table, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         float c = table[2 * i], s = table[2 * i + 1], a = x[2 * i], b = x[2 * i + 1];
@@ -101,29 +137,77 @@ static void rope_cost(const struct cpu *cpu, const struct op *op, struct op_cost
     if (op->in[2].rank) cost->workspace_bytes = sizeof(float) * (uint64_t)op->in[2].dim[0];
 }
 
+enum { HEAD_MOST = 512 }; /* limit of op_rope */
+
 struct rope_work {
     const struct op *op;
     const float *factor; /* weight of the RMS norm of each head, or NULL */
 };
 
+/* Place of a token in a table by axis: the table row of its position on each axis, and the pair of its row of
+ * heads that is next. */
+struct axis_place {
+    const float *rows[ROPE_AXES_MOST];
+    int32_t still, axis; /* pairs that do not rotate before the next pair that does; axis of that pair */
+    int64_t frequency;   /* frequency of that pair */
+};
+
+static struct axis_place axis_place(const struct op *op, int64_t token) {
+    const struct rope_axes *axes = &op->rotation.axes;
+    const struct tensor *table = &op->in[1];
+    struct axis_place place = {.still = axes->still};
+    int64_t row = table->dim[0];
+    token += axes->first;
+    for (int a = ROPE_AXES_MOST - 1; a >= axes->n_axes; a--) token /= axes->extent[a] ? axes->extent[a] : 1;
+    for (int a = axes->n_axes - 1; a >= 0; a--) {
+        row -= axes->extent[a];
+        place.rows[a] = (const float *)table->data + 2 * table->dim[1] * (row + token % axes->extent[a]);
+        token /= axes->extent[a];
+    }
+    return place;
+}
+
+/* Writes cosines and sines of the next n pairs, those of one head. */
+static void gather_turns(const struct rope_axes *axes, struct axis_place *place, float *turns, int64_t n) {
+    for (int64_t i = 0; i < n; i++, turns += 2) {
+        if (place->still > 0) {
+            place->still--;
+            turns[0] = 1;
+            turns[1] = 0;
+            continue;
+        }
+        memcpy(turns, place->rows[place->axis] + 2 * place->frequency, 2 * sizeof *turns);
+        if (++place->axis < axes->n_axes) continue;
+        place->axis = 0;
+        place->frequency++;
+    }
+}
+
 static void rope_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct rope_work *w = context;
     const struct tensor *in = &w->op->in[0], *table = &w->op->in[1];
-    int64_t pairs = table->dim[1];
-    for (int64_t t = first; t < end; t++)
+    const struct rope_axes *axes = &w->op->rotation.axes;
+    int64_t pairs = in->dim[1] / w->op->n / 2;
+    for (int64_t t = first; t < end; t++) {
+        float gathered[HEAD_MOST];
+        const float *turns = axes->n_axes ? gathered : (const float *)table->data + 2 * pairs * t;
+        struct axis_place place = {0};
+        if (axes->n_axes) place = axis_place(w->op, t);
         for (int64_t i = 0; i < in->dim[1]; i += 2 * pairs) { /* one head */
             float *to = tensor_row(&w->op->out, t) + i;
-            const float *from = tensor_row(in, t) + i, *turns = (const float *)table->data + 2 * pairs * t;
+            const float *from = tensor_row(in, t) + i;
+            if (axes->n_axes) gather_turns(axes, &place, gathered, pairs);
             if (w->factor)
                 rms_norm_run(to, from, w->factor, w->op->eps, 2 * pairs);
             else if (to != from)
                 memcpy(to, from, 2 * (size_t)pairs * sizeof *to);
-            if (w->op->pairs == ROPE_HALVES)
+            if (w->op->rotation.pairs == ROPE_HALVES)
                 cpu_rotate_halves(to, turns, pairs);
             else
                 cpu_rotate_interleaved(to, turns, pairs);
         }
+    }
 }
 
 static enum status cpu_rope_run(struct cpu *cpu, const struct op *op, char *workspace, struct error *e) {

@@ -26,6 +26,7 @@ ACTIVATE(gelu_quick, gelu_quick_f32)
 ACTIVATE(gelu_erf, gelu_erf_f32)
 ACTIVATE(relu, relu_f32)
 ACTIVATE(sigmoid, sigmoid_f32)
+ACTIVATE(sigmoid_twice, sigmoid_twice_f32)
 
 void simd_activate(enum activation activation, float *to, const float *from, int64_t n) {
     if (activation == ACTIVATION_SILU)
@@ -40,6 +41,8 @@ void simd_activate(enum activation activation, float *to, const float *from, int
         relu(to, from, n);
     else if (activation == ACTIVATION_SIGMOID)
         sigmoid(to, from, n);
+    else if (activation == ACTIVATION_SIGMOID_TWICE)
+        sigmoid_twice(to, from, n);
     else if (to != from)
         memcpy(to, from, (size_t)n * sizeof *to);
 }

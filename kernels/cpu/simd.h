@@ -84,6 +84,10 @@ static inline float sigmoid_f32(float x) {
     return 1.0f / (1.0f + exp_f32(-x));
 }
 
+static inline float sigmoid_twice_f32(float x) {
+    return 2.0f / (1.0f + exp_f32(-x));
+}
+
 static inline float sum_16(const float *part) {
     float s[8];
     for (int i = 0; i < 8; i++) s[i] = part[i] + part[i + 8];

@@ -75,6 +75,9 @@ static const struct cuda_operator *const operators[N_OP_KINDS] = {
     [OP_REPEAT_UP] = &cuda_repeat_up,
     [OP_LATENT_TO_IMAGE] = &cuda_latent_to_image,
     [OP_IMAGE_TO_RGB] = &cuda_image_to_rgb,
+    [OP_MAP] = &cuda_map,
+    [OP_SNAKE] = &cuda_snake,
+    [OP_SINC_UP] = &cuda_sinc_up,
 };
 
 /* After a failed operator, checks if the GPU is lost: a lost GPU fails every call. */

@@ -53,7 +53,7 @@ static inline struct rms_layout cuda_rms_layout(const struct op *op) {
     const struct modulation *m = &op->modulation;
     struct rms_layout l = {
         !op->zero_centered && !m->scale.rank && !m->gate.rank && weight_is_plain(&op->in[1]), 0, 0, 0};
-    uint64_t bytes = sizeof(float) * (uint64_t)op->in[1].dim[0];
+    uint64_t bytes = sizeof(float) * (uint64_t)op->n;
     l.factor = workspace_part(&l.end, l.direct ? 0 : bytes);
     l.gate = workspace_part(&l.end, m->gate.rank ? bytes : 0);
     return l;

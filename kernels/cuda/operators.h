@@ -47,6 +47,7 @@ extern const struct cuda_operator cuda_rope_table, cuda_rope, cuda_timestep;
 extern const struct cuda_operator cuda_glu, cuda_add, cuda_copy, cuda_broadcast_row, cuda_relative_bias;
 extern const struct cuda_operator cuda_patchify, cuda_unpatchify, cuda_latent_to_image, cuda_image_to_rgb;
 extern const struct cuda_operator cuda_mean_down, cuda_repeat_up, cuda_add_positions;
+extern const struct cuda_operator cuda_map, cuda_snake, cuda_sinc_up;
 
 struct int8_attention_layout;
 /* Attention in int8 mode, for calls of attention_is_int8 (attention_int8.h), and its kernels. */

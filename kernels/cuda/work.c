@@ -215,7 +215,7 @@ static void attention_work(const struct op *op, struct work_list *list) {
 static void rms_work(const struct op *op, struct work_list *list) {
     struct rms_layout l = cuda_rms_layout(op);
     const struct modulation *m = &op->modulation;
-    double vectors = bytes_of(&op->in[1]), made = (double)FLOAT * op->in[1].dim[0];
+    double vectors = bytes_of(&op->in[1]), made = (double)FLOAT * op->n;
     if (!l.direct) {
         vectors += bytes_of(&m->scale) + bytes_of(&m->gate);
         made *= m->gate.rank ? 2 : 1;
@@ -323,6 +323,9 @@ static void pass_work(const struct op *op, struct work_list *list) {
         [OP_REPEAT_UP] = {"repeat_pixels", 0},
         [OP_LATENT_TO_IMAGE] = {"move_latent", 0},
         [OP_IMAGE_TO_RGB] = {"rgb_rows", 0},
+        [OP_MAP] = {"map_values", 0},
+        [OP_SNAKE] = {"snake_tile", 0},
+        [OP_SINC_UP] = {"sinc_values", 0},
     };
     int at_once = passes[op->kind].at_once;
     struct work pass = {.kernel = passes[op->kind].kernel, .class = WORK_PASS, .launches = 1};

@@ -16,7 +16,8 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_UNPATCHIFY] = {2.53e-08, 0},    [OP_TIMESTEP] = {1.93e-08, 0},
     [OP_CONV2D] = {1.12e-06, 0},        [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
     [OP_ADD] = {2.88e-08, 0},           [OP_MEAN_DOWN] = {5e-08, 0},
-    [OP_ADD_POSITIONS] = {1.04e-07, 0},
+    [OP_ADD_POSITIONS] = {1.04e-07, 0}, [OP_MAP] = {1e-07, 0},
+    [OP_SNAKE] = {3e-07, 0},          [OP_SINC_UP] = {1e-07, 0},
 };
 
 static void test_result_of_row_is_independent(void **state) {
@@ -249,6 +250,29 @@ static void test_invalid_shortcuts_are_rejected(void **state) {
     expect_error_text("operator repeat_up: invalid shortcut");
 }
 
+/* Rejected waves: sizes that do not fit the ratio, missing weights, an output over unread rows. */
+static void test_invalid_waves_are_rejected(void **state) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 6), 0, 1),
+                  out = tensor_random(DTYPE_F32, SHAPE(4, 6), 0, 1);
+    struct tensor vector = tensor_random(DTYPE_F32, SHAPE(6), 0, 1),
+                  taps = tensor_random(DTYPE_F32, SHAPE(12), 0, 1);
+    op_map(&x, out, in, MAP_MAGNITUDE, 0);
+    expect_error_text("operator map: invalid out: found F32 [4, 6], 24 bytes a row, expected F32 [4, 3]");
+    op_map(&x, in, tensor_random(DTYPE_F32, SHAPE(4, 5), 0, 1), MAP_MAGNITUDE, 0);
+    expect_error_text("expected an even number of columns");
+    op_snake(&x, in, in, (struct snake){vector, vector, taps, taps});
+    expect_error_text("expected memory that does not overlap an input");
+    op_snake(&x, out, in, (struct snake){vector, vector, taps, vector});
+    expect_error_text("operator snake: invalid downsampling filter");
+    op_snake(&x, out, in, (struct snake){.beta = vector, .up = taps, .down = taps});
+    expect_error_text("operator snake: invalid alpha");
+    op_sinc_up(&x, out, in, absent, 2);
+    expect_error_text("operator sinc_up: invalid out: found F32 [4, 6], 24 bytes a row, expected F32 [8, 6]");
+    op_sinc_up(&x, out, in, absent, 17);
+    expect_error_text("expected a ratio from 1 to 16");
+}
+
 static bool stop(void *user) {
     error_set(&problem, CANCELLED, "cancelled");
     return false;
@@ -366,6 +390,7 @@ int main(void) {
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_waves),
         cmocka_unit_test(test_conv),
         cmocka_unit_test(test_conv_cut),
         cmocka_unit_test(test_conv_finish),
@@ -386,6 +411,7 @@ int main(void) {
         cmocka_unit_test(test_invalid_convolutions_are_rejected),
         cmocka_unit_test(test_invalid_token_layouts_are_rejected),
         cmocka_unit_test(test_invalid_shortcuts_are_rejected),
+        cmocka_unit_test(test_invalid_waves_are_rejected),
         cmocka_unit_test(test_context_tensor),
         cmocka_unit_test(test_no_reference_code),
         cmocka_unit_test(test_rgb_rounding),
