@@ -260,6 +260,7 @@ struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
     double theta_factor[ROPE_AXES_MAX];  /* factor of theta for an axis; 0 means 1; not with mrope */
+    double position_divisor;             /* positions are divided by it (rope scaling "linear"); 0 means 1 */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
     bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] /
@@ -284,8 +285,9 @@ struct rope_axis {
 };
 
 /* LEAKY_RELU: v, or parameter * v if v is negative. MAGNITUDE: in[T,2C], out[T,C] = sqrt(in[t][c]^2 +
- * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. */
-enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP };
+ * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. SCALE:
+ * parameter * v. FILL: parameter, whatever `in` holds. */
+enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP, MAP_SCALE, MAP_FILL };
 
 /* Weights of OP_SNAKE, from the file: logarithms of the channels' alpha and beta [C]; filters of 2x up- and
  * downsampling [SNAKE_TAPS]. */

@@ -20,13 +20,7 @@
  * Reference: diffusers 0.42, models/transformers/transformer_ltx2.py; the authors' names: LTX-2, packages/
  * ltx-core, and diffusers' scripts/convert_ltx2_to_diffusers.py. */
 #include "models/ltx2.h"
-#include "models/mmdit.h"
-#include "models/row_chunk.h"
-
-#include <math.h>
-
-/* Epsilon of the norms of queries and keys, and of the layer norms at the end. */
-static const float ltx2_fixed_eps = 1e-6F;
+#include "models/ltx2_stream.h"
 
 /* Networks that map a timestep to rows of shifts, scales and gates (adaLN single). */
 enum ltx2_net {
@@ -68,12 +62,6 @@ struct ltx2_state {
     struct tensor prompt, sound_prompt; /* LTX-2.3: [rows, TWO_DIM], [rows, SOUND_TWO_DIM] */
     /* Counterparts of condition and modulation for clean frames, at timestep 0; rank 0: no clean frames. */
     struct tensor clean_condition, clean_modulation; /* [1, DIM] and [1, TABLE_DIM] */
-};
-
-struct ltx2_attention_weights {
-    struct linear_weights q, k, v, out;
-    struct tensor q_norm, k_norm; /* weights of RMS norms over all heads together */
-    struct linear_weights gates;  /* LTX-2.3: one gate for each head; else absent */
 };
 
 /* Attention of one stream to itself and to the prompt. */
@@ -175,195 +163,7 @@ WEIGHT_TABLE(ltx2_feed_forward_table, VIDEO_FEED_FORWARD, ltx2_mlp_weights, LAYE
     X##LINEAR(S, sound_linear, SOUND_CHANNELS, SOUND_DIM, "audio_proj_out")
 /* clang-format on */
 
-/* Token rows that have the same timestep. */
-struct ltx2_range {
-    int32_t first, rows;
-    struct tensor condition;  /* time embedding: [1, C] */
-    struct tensor modulation; /* rows of all blocks, or of the current layer with its table: [1, TABLE C] */
-};
-
-enum { LTX2_RANGES = 2 };
-
-/* Indices of vectors in a modulation row: shift; scale and gate follow. */
-enum { PART_SELF = 0, PART_FEED_FORWARD = 3, PART_TEXT = 6 };
-/* Indices of vectors in the rows of attention between the streams: scale; the shift follows. */
-enum { CROSS_TO_VIDEO = 0, CROSS_TO_SOUND = 2, CROSS_GATE = 4 };
-
-/* Tokens of one stream in one visit. */
-struct ltx2_stream {
-    struct tensor tokens; /* [T, C] */
-    struct ltx2_range range[LTX2_RANGES];
-    int n_ranges;
-    int heads;
-    float eps;
-    /* Rope tables of self-attention and of attention between the streams. */
-    struct tensor rope, cross_rope;
-    struct rope_axes axes, cross_axes;
-};
-
-/* The rows that are being computed: one chunk of a range of token rows. */
-struct ltx2_rows {
-    int i_range;
-    int32_t first, rows;
-};
-
-/* Moves to the next chunk; false after the last. Begins with {0}. Chunks never cross ranges. */
-static bool ltx2_next(struct context *x, const struct ltx2_stream *s, struct ltx2_rows *at) {
-    at->first += at->rows;
-    if (at->first == s->range[at->i_range].first + s->range[at->i_range].rows &&
-        ++at->i_range == s->n_ranges)
-        return false;
-    const struct ltx2_range *range = &s->range[at->i_range];
-    int32_t left = range->first + range->rows - at->first, chunk = row_chunk(x, range->rows);
-    at->rows = left < chunk ? left : chunk;
-    return true;
-}
-
-static struct tensor ltx2_rows_of(struct tensor all, const struct ltx2_rows *at) {
-    return tensor_slice(all, at->first, at->rows);
-}
-
-/* Norms rows [n, C] and modulates them by vectors `shift` and `scale` of a modulation row; -1: neither. */
-static struct tensor ltx2_norm(struct context *x, struct tensor rows, struct tensor modulation, int shift,
-                               int scale, float eps) {
-    int32_t dim = rows.dim[1];
-    struct tensor n = context_operand(x, 2, rows.dim);
-    struct modulation m = {0};
-    if (scale >= 0)
-        m = (struct modulation){.scale = mmdit_chunk(modulation, scale, dim),
-                                .shift = mmdit_chunk(modulation, shift, dim)};
-    op_rms_norm(x, n, rows, (struct tensor){0}, eps, m);
-    return n;
-}
-
-/* How queries or keys are rotated. n_axes 0: they are not. */
-struct ltx2_turn {
-    struct tensor table;
-    struct rope_axes axes;
-    int heads;
-};
-
-static struct ltx2_turn ltx2_turn(const struct ltx2_stream *s, int32_t first) {
-    struct ltx2_turn turn = {s->rope, s->axes, s->heads};
-    turn.axes.first = first;
-    return turn;
-}
-
-static struct ltx2_turn ltx2_cross_turn(const struct ltx2_stream *s, int32_t first) {
-    struct ltx2_turn turn = {s->cross_rope, s->cross_axes, s->heads};
-    turn.axes.first = first;
-    return turn;
-}
-
-/* Computes queries or keys: linear layer, RMS norm over all heads together, rope. */
-static void ltx2_project(struct context *x, struct tensor out, struct tensor in,
-                         const struct linear_weights *w, struct tensor norm, struct ltx2_turn turn) {
-    uint64_t before = x->scratch->used;
-    struct tensor heads = context_unrounded(x, out);
-    mmdit_linear(x, heads, in, w);
-    op_rms_norm(x, turn.axes.n_axes ? heads : out, heads, norm, ltx2_fixed_eps, (struct modulation){0});
-    if (turn.axes.n_axes)
-        op_rope(x, out, heads, turn.table,
-                (struct rotation){.heads = turn.heads, .pairs = ROPE_HALVES, .axes = turn.axes});
-    x->scratch->used = before;
-}
-
-/* Keys and values of an attention, with equal numbers of rows; rank 0: absent. */
-struct ltx2_kv {
-    struct tensor k, v; /* [rows, inner] */
-};
-
-static struct ltx2_kv ltx2_kv_alloc(struct context *x, int32_t rows, int32_t columns) {
-    int32_t dim[] = {rows, columns};
-    return (struct ltx2_kv){context_operand(x, 2, dim), context_operand(x, 2, dim)};
-}
-
-/* Adds an attention's result to rows t: t += gate * out(attention of queries q). n: the rows that the queries
- * were computed from. Without keys, the attention returns the values of these rows. LTX-2.3 multiplies each
- * head by 2 sigmoid of a gate computed from n. gate: absent means 1. Overwrites q. */
-static void ltx2_attend(struct context *x, const struct ltx2_attention_weights *w, struct tensor t,
-                        struct tensor n, struct tensor q, const struct ltx2_kv *kv, int heads,
-                        struct tensor gate) {
-    bool gated = w->gates.weight.rank;
-    struct tensor attended = gated ? context_unrounded(x, q) : q;
-    if (kv)
-        op_attention(x, attended, q, kv->k, kv->v,
-                     (struct attention_options){.queries = heads,
-                                                .keys = heads,
-                                                .scale = 1 / sqrtf((float)(q.dim[1] / heads))});
-    else
-        mmdit_linear(x, attended, n, &w->v);
-    if (gated) {
-        struct tensor gates = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n.dim[0], heads});
-        mmdit_linear(x, gates, n, &w->gates);
-        op_glu(x, q, gates, attended, ACTIVATION_SIGMOID_TWICE);
-    }
-    op_linear(x, t, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .gate = gate, .residual = t});
-}
-
-/* Self-attention. A chunk's queries exist at a time; keys and values of all tokens are computed first, from
- * tokens that no chunk has changed. values_only (spatio-temporal guidance): each token attends to itself. */
-static void ltx2_attend_self(struct context *x, const struct ltx2_attention_weights *w,
-                             const struct ltx2_stream *s, bool values_only) {
-    int32_t T = s->tokens.dim[0], dim = s->tokens.dim[1];
-    uint64_t before = x->scratch->used;
-    struct ltx2_kv kv = {0};
-    if (!values_only) kv = ltx2_kv_alloc(x, T, dim);
-    uint64_t mark = x->scratch->used;
-    for (struct ltx2_rows at = {0}; !values_only && ltx2_next(x, s, &at); x->scratch->used = mark) {
-        struct tensor n = ltx2_norm(x, ltx2_rows_of(s->tokens, &at), s->range[at.i_range].modulation,
-                                    PART_SELF, PART_SELF + 1, s->eps);
-        ltx2_project(x, ltx2_rows_of(kv.k, &at), n, &w->k, w->k_norm, ltx2_turn(s, at.first));
-        mmdit_linear(x, ltx2_rows_of(kv.v, &at), n, &w->v);
-    }
-    for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
-        struct tensor t = ltx2_rows_of(s->tokens, &at), modulation = s->range[at.i_range].modulation;
-        struct tensor n = ltx2_norm(x, t, modulation, PART_SELF, PART_SELF + 1, s->eps);
-        struct tensor q = context_operand(x, 2, t.dim);
-        if (!values_only) ltx2_project(x, q, n, &w->q, w->q_norm, ltx2_turn(s, at.first));
-        ltx2_attend(x, w, t, n, q, values_only ? NULL : &kv, s->heads,
-                    mmdit_chunk(modulation, PART_SELF + 2, dim));
-    }
-    x->scratch->used = before;
-}
-
-/* Attention to the prompt's rows. LTX-2.3 modulates the queries' input and gates the result. */
-static void ltx2_attend_text(struct context *x, const struct ltx2_attention_weights *w,
-                             const struct ltx2_stream *s, struct tensor text) {
-    int32_t dim = s->tokens.dim[1];
-    bool modulated = s->range[0].modulation.dim[1] / dim > PART_TEXT;
-    uint64_t before = x->scratch->used;
-    struct ltx2_kv kv = ltx2_kv_alloc(x, text.dim[0], dim);
-    ltx2_project(x, kv.k, text, &w->k, w->k_norm, (struct ltx2_turn){0});
-    mmdit_linear(x, kv.v, text, &w->v);
-    uint64_t mark = x->scratch->used;
-    for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
-        struct tensor t = ltx2_rows_of(s->tokens, &at), modulation = s->range[at.i_range].modulation;
-        struct tensor gate = {0}, q = context_operand(x, 2, t.dim);
-        if (modulated) gate = mmdit_chunk(modulation, PART_TEXT + 2, dim);
-        struct tensor n = modulated ? ltx2_norm(x, t, modulation, PART_TEXT, PART_TEXT + 1, s->eps)
-                                    : ltx2_norm(x, t, modulation, -1, -1, s->eps);
-        ltx2_project(x, q, n, &w->q, w->q_norm, (struct ltx2_turn){0});
-        ltx2_attend(x, w, t, n, q, &kv, s->heads, gate);
-    }
-    x->scratch->used = before;
-}
-
-static void ltx2_feed_forward(struct context *x, const struct linear_weights *up,
-                              const struct linear_weights *down, const struct ltx2_stream *s) {
-    uint64_t mark = x->scratch->used;
-    for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
-        struct tensor t = ltx2_rows_of(s->tokens, &at), modulation = s->range[at.i_range].modulation;
-        struct tensor n = ltx2_norm(x, t, modulation, PART_FEED_FORWARD, PART_FEED_FORWARD + 1, s->eps);
-        struct tensor wide = context_operand(x, 2, (int32_t[]){t.dim[0], up->weight.dim[0]});
-        op_linear(x, wide, n, up->weight,
-                  (struct epilogue){.bias = up->bias, .activation = ACTIVATION_GELU_TANH});
-        op_linear(x, t, wide, down->weight,
-                  (struct epilogue){.bias = down->bias,
-                                    .gate = mmdit_chunk(modulation, PART_FEED_FORWARD + 2, t.dim[1]),
-                                    .residual = t});
-    }
-}
+/* ---- blocks of a layer ---- */
 
 /* The prompt's rows of LTX-2.3 in one block: text (1 + scale) + shift, by the timestep's row and the block's
  * table (shift, scale). */
@@ -379,8 +179,6 @@ static struct tensor ltx2_modulate_text(struct context *x, struct tensor text, s
     op_add(x, out, out, tensor_slice_columns(sum, 0, dim));
     return out;
 }
-
-/* ---- blocks of a layer ---- */
 
 /* Columns of lane.text that hold the rows of one stream. */
 static struct tensor ltx2_text_of(const struct lane *lane, int32_t first, int32_t columns) {
@@ -409,8 +207,9 @@ static struct ltx2_stream ltx2_video(const struct visit_scope *scope) {
         .axes = {3, {grid[0], grid[1], grid[2]}, dim / 2 - 3 * state->rope.dim[1], 0},
         .cross_axes = {1, {grid[0], grid[1] * grid[2]}, 0, 0},
     };
-    if (clean) s.range[s.n_ranges++] = (struct ltx2_range){0, clean, state->clean_condition,
-                                                           state->clean_modulation};
+    if (clean)
+        s.range[s.n_ranges++] =
+            (struct ltx2_range){0, clean, state->clean_condition, state->clean_modulation};
     if (clean < T)
         s.range[s.n_ranges++] = (struct ltx2_range){clean, T - clean, scope_rows(state->condition, scope),
                                                     scope_rows(state->modulation, scope)};
@@ -486,31 +285,6 @@ static struct tensor ltx2_cross_modulation(struct context *x, struct tensor tabl
     return sum;
 }
 
-/* Keys and values of one stream for the other stream's queries. part: CROSS_TO_VIDEO or CROSS_TO_SOUND. */
-static void ltx2_project_cross(struct context *x, const struct ltx2_attention_weights *w,
-                               const struct ltx2_stream *s, struct tensor modulation, int part,
-                               const struct ltx2_kv *kv) {
-    uint64_t mark = x->scratch->used;
-    for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
-        struct tensor n = ltx2_norm(x, ltx2_rows_of(s->tokens, &at), modulation, part + 1, part, s->eps);
-        ltx2_project(x, ltx2_rows_of(kv->k, &at), n, &w->k, w->k_norm, ltx2_cross_turn(s, at.first));
-        mmdit_linear(x, ltx2_rows_of(kv->v, &at), n, &w->v);
-    }
-}
-
-static void ltx2_attend_cross(struct context *x, const struct ltx2_attention_weights *w,
-                              const struct ltx2_stream *s, struct tensor modulation, int part,
-                              const struct ltx2_kv *kv, int heads) {
-    uint64_t mark = x->scratch->used;
-    for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
-        struct tensor t = ltx2_rows_of(s->tokens, &at);
-        struct tensor n = ltx2_norm(x, t, modulation, part + 1, part, s->eps);
-        struct tensor q = context_operand(x, 2, (int32_t[]){at.rows, kv->k.dim[1]});
-        ltx2_project(x, q, n, &w->q, w->q_norm, ltx2_cross_turn(s, at.first));
-        ltx2_attend(x, w, t, n, q, kv, heads, mmdit_chunk(modulation, CROSS_GATE, t.dim[1]));
-    }
-}
-
 /* Both ways between the streams, then the sound's feed-forward. Keys and values of both are computed before
  * either stream changes. The video's rows have the plain timestep here, also in clean frames. */
 static void ltx2_forward_cross(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -574,8 +348,7 @@ static void ltx2_embed_times(struct context *x, struct tensor rows, struct tenso
                              const float *times, float scale, const struct ltx2_net_weights *w) {
     int32_t n = rows.dim[0];
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->in.weight.dim[1]});
-    if (!condition.rank)
-        condition = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->out.weight.dim[0]});
+    if (!condition.rank) condition = context_tensor(x, DTYPE_F32, 2, (int32_t[]){n, w->out.weight.dim[0]});
     for (int32_t i = 0; i < n; i++) op_timestep(x, tensor_slice(f, i, 1), times[i] * scale, TIMESTEP_USUAL);
     mmdit_embed(x, condition, f, &w->in, &w->out);
     mmdit_modulation(x, rows, condition, &w->rows);
@@ -651,37 +424,15 @@ static void ltx2_forward_embedder(struct context *x, const void *weights, const 
     const struct ltx2_state *state = scope->lane->state;
     struct tensor sound = scope->lane->sound;
     int32_t bins = sound.dim[3];
-    struct tensor pixels = context_tensor(
-        x, DTYPE_F32, 2, (int32_t[]){state->tokens.dim[0], w->video.weight.dim[1]});
-    struct tensor moments = context_tensor(
-        x, DTYPE_F32, 2, (int32_t[]){state->sound.dim[0], w->sound.weight.dim[1]});
+    struct tensor pixels =
+        context_tensor(x, DTYPE_F32, 2, (int32_t[]){state->tokens.dim[0], w->video.weight.dim[1]});
+    struct tensor moments =
+        context_tensor(x, DTYPE_F32, 2, (int32_t[]){state->sound.dim[0], w->sound.weight.dim[1]});
     op_patchify(x, pixels, latent_planes(scope->lane->latent), ltx2_pixel);
     mmdit_linear(x, state->tokens, pixels, &w->video);
     for (int32_t c = 0; c < sound.dim[0]; c++)
         op_copy(x, tensor_slice_columns(moments, c * bins, bins), ltx2_sound_channel(sound, c));
     mmdit_linear(x, state->sound, moments, &w->sound);
-}
-
-/* Final layer of one stream: layer norm, shift and scale by the table plus the time embedding, linear layer.
- * Returns rows [T, values of a token]. */
-static struct tensor ltx2_predict(struct context *x, const struct ltx2_stream *s, struct tensor table,
-                                  const struct linear_weights *w) {
-    int32_t dim = s->tokens.dim[1], both[] = {2, dim};
-    struct tensor out =
-        context_tensor(x, DTYPE_F32, 2, (int32_t[]){s->tokens.dim[0], w->weight.dim[0]});
-    uint64_t mark = x->scratch->used;
-    for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
-        struct tensor sum = context_tensor(x, DTYPE_F32, 2, both);
-        struct tensor n = context_operand(x, 2, (int32_t[]){at.rows, dim});
-        op_copy(x, sum, table);
-        op_add(x, sum, sum, s->range[at.i_range].condition);
-        sum = tensor_reshape(sum, 2, (int32_t[]){1, 2 * dim});
-        op_layer_norm(x, n, ltx2_rows_of(s->tokens, &at),
-                      (struct affine){.shift = mmdit_chunk(sum, 0, dim), .scale = mmdit_chunk(sum, 1, dim)},
-                      ltx2_fixed_eps);
-        mmdit_linear(x, ltx2_rows_of(out, &at), n, w);
-    }
-    return out;
 }
 
 /* Predicts noise - data of both latents, the velocity of flow matching. */
@@ -809,18 +560,28 @@ static const char *const ltx2_ignorable[] = {"video_embeddings_connector.", "aud
 static const char *const ltx2_architectures[] = {"ltxv", "ltx2", NULL};
 static const char *const ltx2_others[] = {"AVTransformer3DModel", NULL};
 
-static const struct state_tensor ltx2_state_tensors[] = {
-    STATE_TENSOR(ltx2_state, tokens),           STATE_TENSOR(ltx2_state, sound),
-    STATE_TENSOR(ltx2_state, text),             STATE_TENSOR(ltx2_state, sound_text),
-    STATE_TENSOR(ltx2_state, rope),             STATE_TENSOR(ltx2_state, sound_rope),
-    STATE_TENSOR(ltx2_state, cross_rope),       STATE_TENSOR(ltx2_state, cross_sound_rope),
-    STATE_TENSOR(ltx2_state, condition),        STATE_TENSOR(ltx2_state, sound_condition),
-    STATE_TENSOR(ltx2_state, modulation),       STATE_TENSOR(ltx2_state, sound_modulation),
-    STATE_TENSOR(ltx2_state, cross),            STATE_TENSOR(ltx2_state, sound_cross),
-    STATE_TENSOR(ltx2_state, gate),             STATE_TENSOR(ltx2_state, sound_gate),
-    STATE_TENSOR(ltx2_state, prompt),           STATE_TENSOR(ltx2_state, sound_prompt),
-    STATE_TENSOR(ltx2_state, clean_condition),  STATE_TENSOR(ltx2_state, clean_modulation),
-    STATE_TENSOR(ltx2_state, layer_modulation), STATE_TENSOR(ltx2_state, layer_sound_modulation)};
+static const struct state_tensor ltx2_state_tensors[] = {STATE_TENSOR(ltx2_state, tokens),
+                                                         STATE_TENSOR(ltx2_state, sound),
+                                                         STATE_TENSOR(ltx2_state, text),
+                                                         STATE_TENSOR(ltx2_state, sound_text),
+                                                         STATE_TENSOR(ltx2_state, rope),
+                                                         STATE_TENSOR(ltx2_state, sound_rope),
+                                                         STATE_TENSOR(ltx2_state, cross_rope),
+                                                         STATE_TENSOR(ltx2_state, cross_sound_rope),
+                                                         STATE_TENSOR(ltx2_state, condition),
+                                                         STATE_TENSOR(ltx2_state, sound_condition),
+                                                         STATE_TENSOR(ltx2_state, modulation),
+                                                         STATE_TENSOR(ltx2_state, sound_modulation),
+                                                         STATE_TENSOR(ltx2_state, cross),
+                                                         STATE_TENSOR(ltx2_state, sound_cross),
+                                                         STATE_TENSOR(ltx2_state, gate),
+                                                         STATE_TENSOR(ltx2_state, sound_gate),
+                                                         STATE_TENSOR(ltx2_state, prompt),
+                                                         STATE_TENSOR(ltx2_state, sound_prompt),
+                                                         STATE_TENSOR(ltx2_state, clean_condition),
+                                                         STATE_TENSOR(ltx2_state, clean_modulation),
+                                                         STATE_TENSOR(ltx2_state, layer_modulation),
+                                                         STATE_TENSOR(ltx2_state, layer_sound_modulation)};
 
 /* 121 frames of 1280 x 704. */
 #define PREDICTED_VIDEO                                                                                      \

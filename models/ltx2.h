@@ -1,4 +1,5 @@
-/* Shared by the two files of LTX-2's transformers: ltx2.c (mathematics) and ltx2_recipes.c (sizes, recipes). */
+/* Shared by the two files of LTX-2's transformers: ltx2.c (mathematics) and ltx2_recipes.c (sizes, recipes).
+ */
 #ifndef SLUICE_MODELS_LTX2_H
 #define SLUICE_MODELS_LTX2_H
 
@@ -12,11 +13,13 @@ enum { LTX2_PROMPT_ROWS, LTX2_GATED };
 enum ltx2_dim {
     DIM, /* DIM has index 0, which weight_spec.if_dim reads as "always" */
     HEADS,
+    HEAD, /* channels per head */
     FEED_FORWARD,
     CHANNELS, /* values of a token's input and output */
     TABLE,    /* vectors of a block's modulation table: 6, or 9 with a modulated prompt */
     SOUND_DIM,
     SOUND_HEADS,
+    SOUND_HEAD,
     SOUND_FEED_FORWARD,
     SOUND_CHANNELS,
     SOUND_TABLE,
@@ -32,8 +35,14 @@ enum ltx2_dim {
     CAPTION, /* width of the prompt's rows, for each stream; 0: the rows have the streams' widths (LTX-2.3) */
     GATED,   /* 1: LTX-2.3 */
     LAYERS,
+    /* For config.json alone. */
+    SOUND_GATED,
+    TEXT_MODULATED,
+    SOUND_TEXT_MODULATED,
+    CAPTIONED,
+    CHANNELS_OUT,
+    SOUND_CHANNELS_OUT,
 };
-
 
 struct ltx2_settings {
     float eps;
@@ -46,9 +55,10 @@ struct ltx2_settings {
     int heads, sound_heads;
 };
 
-enum { N_LTX2_DIMENSIONS = 18, N_LTX2_SETTINGS = 9 };
+enum { N_LTX2_DIMENSIONS = 22, N_LTX2_SETTINGS = 9 };
 extern const struct dimension ltx2_dimensions[N_LTX2_DIMENSIONS];
 extern const struct setting ltx2_settings_rows[N_LTX2_SETTINGS];
+extern const struct expectation ltx2_expects[];
 
 /* Callbacks of family_ltx2; struct family documents each. */
 enum status ltx2_refuse(const struct component *c, struct error *e);

@@ -160,6 +160,7 @@ static json_t *request_json(const struct job *job) {
     if (!json || job->settings.decode_only) return json;
     for (int i = 1; i < job->prompts.n_texts; i++) {
         char key[16];
+        if (!recipe->slot[job->prompts.text_slot[i]].text.tokenizer) continue;
         json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->prompts.text_slot[i]));
     }
     /* Lists optional text encoders that the model's files do not include; their embeddings are zeros. */

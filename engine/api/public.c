@@ -68,6 +68,12 @@ bool sluice_model_has_alpha(const sluice_model *model) {
     return model && component_picture_channels(model_decoder(model)) == RGBA;
 }
 
+bool sluice_model_has_sound(const sluice_model *model) {
+    return model && model->recipe && model->recipe->sound.channels &&
+           model_component(model, FAMILY_SOUND_DECODER)->family &&
+           model_component(model, FAMILY_VOCODER)->family;
+}
+
 void sluice_request_defaults(const sluice_model *model, struct sluice_request *request) {
     if (!model || !request) return;
     struct sluice_request ours = {

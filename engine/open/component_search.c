@@ -452,7 +452,8 @@ static enum status take_contents(struct search *s, const char *path, struct tens
         bool is_known = false;
         for (int k = 0; k < s->files->n_files && !is_known; k++) {
             const struct component_file *known = &s->files->file[k];
-            is_known = !strcmp(known->prefix ? known->prefix : "", contents->component[i].prefix) &&
+            is_known = known->family == contents->component[i].family &&
+                       !strcmp(known->prefix ? known->prefix : "", contents->component[i].prefix) &&
                        path_same(component_files_path(s->files, known), path);
         }
         if (is_known) continue;

@@ -217,7 +217,7 @@ static enum status open_tokenizers(struct sluice_model *m, const struct componen
     const struct component_file *in[SLOTS_MAX];
     parts_assign(files, m->recipe, in);
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++)
-        if (in[slot] && in[slot]->family->kind == FAMILY_TEXT)
+        if (in[slot] && m->recipe->slot[slot].text.tokenizer)
             tokenizer_find(&search, slot, &m->tokenizer[slot], e);
     m->open_bytes = search.open_bytes;
     return tokenizer_check_flag(&search, e);

@@ -115,6 +115,10 @@ struct family_files {
     enum status (*refuse)(const struct component *c, struct error *e);
     /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. NULL: none. */
     const char *const *ignorable;
+    /* Beginnings of all the family's tensor names, NULL-terminated. Such a family may lie in a file beside
+     * another one with the same tensor prefix, which then has the other names. NULL: files hold no other
+     * component with the same tensor prefix. */
+    const char *const *names;
 };
 
 enum { LATENT_LISTS = 2 }; /* latent_norm.lists: mean, standard deviation */
