@@ -265,9 +265,13 @@ enum { LTX2_TEXT_ROWS = 1024, LTX2_FRAMES_MAX = 1 + 8 * 255 };
     DENOISER(family_ltx2)
 #define LTX2_OF_2_3                                                                                          \
     LTX2_TEXT({{0}}, {{0}}), DENOISER(family_ltx2, .dimension = {{"ltx2_gated", 1}, {"ltx2_caption", 0}})
-#define LTX2_VAES                                                                                            \
+#define LTX2_VAES(vocoder)                                                                                   \
     {.family = &family_vae_ltx2, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},         \
-    {.family = &family_vae_ltx2_encoder, .folder = "vae"}
+    {.family = &family_vae_ltx2_encoder, .folder = "vae"},                                                   \
+    {.family = &family_ltx2_audio_vae, .flag = "--audio-vae", .folder = "audio_vae",                         \
+     .prefixes = NAMES({"", "audio_vae.", NULL})},                                                           \
+    {.family = &family_ltx2_vocoder, .flag = "--vocoder", .shares_file_with = "--audio-vae",                 \
+     .folder = "vocoder", .prefixes = NAMES({"", "vocoder.", NULL}), .dimension = vocoder}
 
 /* LTX-2: diffusers 0.42, pipelines/ltx2. Guidance and steps are the defaults of the pipelines and of the
  * authors' programs. Arguments: fields of the recipe. */
@@ -297,7 +301,7 @@ enum { LTX2_TEXT_ROWS = 1024, LTX2_FRAMES_MAX = 1 + 8 * 255 };
 /* clang-format on */
 
 const struct recipe recipe_ltx2 = {
-    .slot = {LTX2_OF_2_0, LTX2_VAES},
+    .slot = {LTX2_OF_2_0, LTX2_VAES(DIMENSIONS({{"vocoder_extended", 0}, {"vocoder_channels", 1024}}))},
     LTX2(LTX2_DEV(29)),
     .name = "ltx2",
     .selection = {.variant = LTX2_PROMPT_ROWS, LTX2_PIPELINES},
@@ -305,7 +309,7 @@ const struct recipe recipe_ltx2 = {
 };
 
 const struct recipe recipe_ltx2_distilled = {
-    .slot = {LTX2_OF_2_0, LTX2_VAES},
+    .slot = {LTX2_OF_2_0, LTX2_VAES(DIMENSIONS({{"vocoder_extended", 0}, {"vocoder_channels", 1024}}))},
     LTX2(LTX2_DISTILLED),
     .name = "ltx2_distilled",
     .selection = {.variant = LTX2_PROMPT_ROWS, .name_word = "distilled", LTX2_PIPELINES},
@@ -315,7 +319,7 @@ const struct recipe recipe_ltx2_distilled = {
 };
 
 const struct recipe recipe_ltx23 = {
-    .slot = {LTX2_OF_2_3, LTX2_VAES},
+    .slot = {LTX2_OF_2_3, LTX2_VAES({{0}})},
     LTX2(LTX2_DEV(28)),
     .name = "ltx23",
     .selection = {.variant = LTX2_GATED, LTX2_PIPELINES},
@@ -323,7 +327,7 @@ const struct recipe recipe_ltx23 = {
 };
 
 const struct recipe recipe_ltx23_distilled = {
-    .slot = {LTX2_OF_2_3, LTX2_VAES},
+    .slot = {LTX2_OF_2_3, LTX2_VAES({{0}})},
     LTX2(LTX2_DISTILLED),
     .name = "ltx23_distilled",
     .selection = {.variant = LTX2_GATED, .name_word = "distilled", LTX2_PIPELINES},
