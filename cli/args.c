@@ -62,14 +62,14 @@ static bool read_scale(const struct flag *flag, const char *text, char **end, do
     return plain && *out >= flag->least && *out <= flag->most;
 }
 
-/* Parses one or two guidance scales, "3.5" or "4,3"; the second must be above 0. */
+/* Parses one or two numbers, "3.5" or "4,3"; the second must be above 0. */
 static int value_scales(const struct flag *flag, const char *text, struct scales *out,
                         struct sluice_error *e) {
     char expected[112], *end;
     struct scales scales = {0};
     bool right = read_scale(flag, text, &end, &scales.high);
     if (right && *end == ',') right = read_scale(flag, end + 1, &end, &scales.low) && scales.low > 0;
-    snprintf(expected, sizeof expected, "a number from %g to %g, or two, HIGH,LOW, the second above 0",
+    snprintf(expected, sizeof expected, "a number from %g to %g, or two with a comma, the second above 0",
              flag->least, flag->most);
     if (!right || *end) return fail_value(e, flag->name, text, expected);
     *out = scales;
@@ -99,6 +99,24 @@ static int value_layers(const struct flag *flag, const char *text, struct layers
     snprintf(expected, sizeof expected, "whole numbers from %.0f to %.0f, as 7,8,9, at most %d", flag->least,
              flag->most, LAYERS_MAX);
     return right && !*at ? SLUICE_OK : fail_value(e, flag->name, text, expected);
+}
+
+/* Parses a list of numbers, "1,0.9,0.5". */
+static int value_sigmas(const struct flag *flag, const char *text, struct sigmas *out,
+                        struct sluice_error *e) {
+    char expected[96], *end = NULL;
+    const char *at = text;
+    bool right = true;
+    out->n = 0;
+    do {
+        right = out->n < SIGMAS_MAX && read_scale(flag, at, &end, &out->at[out->n]) &&
+                out->at[out->n] > flag->least;
+        out->n += right;
+        at = right ? end + 1 : at;
+    } while (right && *end == ',');
+    snprintf(expected, sizeof expected, "decreasing numbers above %g, up to %g, as 1,0.9,0.5, at most %d",
+             flag->least, flag->most, SIGMAS_MAX);
+    return right && !*end ? SLUICE_OK : fail_value(e, flag->name, text, expected);
 }
 
 /* "FILE" or "FILE:0.8". A number after the last colon is the strength, unless a file has the whole text as
@@ -413,6 +431,8 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         return value_scales(flag, text, to, e);
     case FLAG_LAYERS:
         return value_layers(flag, text, to, e);
+    case FLAG_SIGMAS:
+        return value_sigmas(flag, text, to, e);
     case FLAG_SEED:
         return value_seed(flag, text, to, e);
     case FLAG_SIZE:

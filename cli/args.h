@@ -40,8 +40,9 @@ enum flag_kind {
     FLAG_WHOLE,  /* whole number in [least, most], stored as int */
     FLAG_REAL,   /* number in [least, most], stored as double */
     FLAG_REAL_ABOVE,     /* as FLAG_REAL, without the number `least` itself */
-    FLAG_SCALES,         /* one or two guidance scales in [least, most], stored as struct scales */
+    FLAG_SCALES,         /* one or two numbers in [least, most], stored as struct scales */
     FLAG_LAYERS,         /* layer numbers in [least, most], stored as struct layers */
+    FLAG_SIGMAS,         /* numbers above `least`, up to `most`, stored as struct sigmas */
     FLAG_SEED,           /* struct seed */
     FLAG_SIZE,           /* size of RAM in bytes, stored as int64_t */
     FLAG_DEVICE_SIZE,    /* struct device_size */
@@ -163,8 +164,8 @@ struct device_size {
     double percent;
 };
 
-/* Guidance scales of the high-noise and the low-noise transformer; low 0: the low-noise scale equals the
- * high-noise scale. */
+/* Two numbers: guidance scales of the high-noise and the low-noise transformer, or values for video and
+ * sound. low 0: only one was given, for both. */
 struct scales {
     double high, low;
 };
@@ -172,6 +173,12 @@ struct scales {
 enum { LAYERS_MAX = 64 };
 struct layers {
     int at[LAYERS_MAX], n;
+};
+
+enum { SIGMAS_MAX = 256 };
+struct sigmas {
+    double at[SIGMAS_MAX];
+    int n;
 };
 
 /* LoRAs that --lora names; the paths are owned. */
@@ -210,13 +217,16 @@ struct args {
     struct scales cfg_scale;
     double redux_strength, hires, hires_strength, guidance, cfg_norm, cfg_until, flow_shift, strength,
         slg_scale, slg_start, slg_end;
-    struct layers slg_layers;
+    struct layers slg_layers, stg_blocks;
+    struct scales stg_scale, modality_scale, cfg_rescale;
+    double audio_cfg_scale;
+    struct sigmas sigmas, upscale_sigmas;
     struct seed seed;
     const char *sampler_schedule; /* noise schedule in a sampler name, Karras in "DPM++ 2M Karras"; or NULL */
     const char *sampler, *scheduler, *prediction, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
         *prompt_weights;
-    const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent, *dump,
-        *prompt_cache, *plan, *rates, *report, *preview, *preview_path;
+    const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent,
+        *save_audio_latent, *dump, *prompt_cache, *plan, *rates, *report, *preview, *preview_path;
     int rank;
     const char *dimensions, *save, *folder, *predict;
     const char *part;
@@ -228,8 +238,8 @@ struct args {
     const char *lora_dir;
     int64_t max_ram_bytes;
     struct device_size max_vram;
-    bool guess_mode, lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans, quiet,
-        verbose, no_progress, help, help_all;
+    bool no_audio, guess_mode, lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans,
+        quiet, verbose, no_progress, help, help_all;
 };
 
 /* Parses argv as flags and operands of the command, and reads the prompts. Text of prompt files loses a byte

@@ -9,6 +9,7 @@
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 #include <libavutil/avutil.h>
+#include <libavutil/channel_layout.h>
 #include <libavutil/dict.h>
 #include <libavutil/log.h>
 #include <libavutil/mem.h>
@@ -16,6 +17,7 @@
 
 /* X(library, function) for every function that is used. */
 #define FFMPEG_FUNCTIONS(X)                                                                                  \
+    X(avutil, av_channel_layout_default)                                                                     \
     X(avutil, av_dict_free)                                                                                  \
     X(avutil, av_dict_parse_string)                                                                          \
     X(avutil, av_dict_set)                                                                                   \
@@ -38,6 +40,7 @@
     X(avcodec, avcodec_parameters_from_context)                                                              \
     X(avcodec, avcodec_receive_packet)                                                                       \
     X(avcodec, avcodec_send_frame)                                                                           \
+    X(avformat, av_interleaved_write_frame)                                                                  \
     X(avformat, av_write_frame)                                                                              \
     X(avformat, av_write_trailer)                                                                            \
     X(avformat, avformat_alloc_output_context2)                                                              \

@@ -179,6 +179,8 @@ static int put_video(struct generation *generation, const char *name, const stru
                                       .fps = generation->request.fps,
                                       .quality = content->quality,
                                       .parameters = content->parameters};
+    const struct sound *sound = &generation->sounds[image->index % SLUICE_BATCH_MAX];
+    if (sound->pcm) settings.sound = sound;
     struct video *video = generation->video;
     int status = video ? SLUICE_OK : video_open(name, &settings, &video, e);
     if (!status) status = video_put(video, image->rgb, e);
@@ -186,6 +188,21 @@ static int put_video(struct generation *generation, const char *name, const stru
     if (status || image->frame + 1 < image->frames) return status;
     generation->video = NULL;
     return video_close(video, e);
+}
+
+/* After a video's last frame: writes the sound to a WAV file if the video's format has no sound track. */
+static int finish_sound(struct generation *generation, int index, const char *pattern,
+                        struct output_item item, struct sluice_error *e) {
+    struct sound *sound = &generation->sounds[index % SLUICE_BATCH_MAX];
+    char name[PATH_MAX];
+    int status = SLUICE_OK;
+    if (sound->pcm && !video_takes_sound(pattern)) {
+        status = output_sound_name(pattern, item, name, e);
+        if (!status) status = sound_write_wav(sound, name, e);
+        if (!status && !generation->args->quiet) message_note("sound: %s", name);
+    }
+    sound_free(sound);
+    return status;
 }
 
 static int save_image(struct generation *generation, const struct sluice_image *image,
@@ -207,6 +224,8 @@ static int save_image(struct generation *generation, const struct sluice_image *
                                             : picture_write(name, &content, e);
     free(text);
     if (status || image->frame + 1 < image->frames) return status;
+    status = finish_sound(generation, image->index, pattern, item, e);
+    if (status) return status;
     generation->n_written++;
     item.frame = is_frames;
     if (!generation->args->quiet && print_written(generation, item, image, e)) return e->code;
@@ -218,6 +237,14 @@ static int save_image(struct generation *generation, const struct sluice_image *
 static void on_image(void *user, const struct sluice_image *image) {
     struct generation *generation = user;
     if (!generation->failure.code && save_image(generation, image, &generation->failure))
+        sluice_cancel(generation->session);
+}
+
+/* Callback of the library for the sound of a video, which comes before the video's frames. */
+static void on_sound(void *user, const struct sluice_sound *sound) {
+    struct generation *generation = user;
+    struct sluice_error *failure = &generation->failure;
+    if (!failure->code && sound_copy(&generation->sounds[sound->index % SLUICE_BATCH_MAX], sound, failure))
         sluice_cancel(generation->session);
 }
 
@@ -247,12 +274,17 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
 
 /* ---- a run ---- */
 
+static bool makes_sound(const struct generation *generation) {
+    return sluice_model_has_sound(generation->model) && !generation->args->no_audio && !generation->latent &&
+           !generation->upscales;
+}
+
 /* Counts the memory of encoding the output and of showing previews, equal on all terminals. */
 static void count_memory(struct generation *generation) {
     const struct args *args = generation->args;
     bool alpha = generation->upscales ? generation->files.init.read_rgba_rows != NULL
                                       : sluice_model_has_alpha(generation->model);
-    output_count_memory(args, generation->n_frames, alpha, &generation->request);
+    output_count_memory(args, generation->n_frames, alpha, makes_sound(generation), &generation->request);
     if (args->preview) generation->request.caller_bytes += TERMINAL_BYTES;
 }
 
@@ -271,6 +303,7 @@ int generation_open(struct generation *generation, struct sluice_error *e) {
                                              .on_progress = on_progress,
                                              .on_image = on_image,
                                              .on_preview = on_preview,
+                                             .on_sound = on_sound,
                                              .user = generation,
                                              .prompt_cache = args->prompt_cache,
                                              .plans_only = args->command->bit == PLAN};
@@ -301,6 +334,7 @@ int generation_open(struct generation *generation, struct sluice_error *e) {
 void generation_close(struct generation *generation) {
     video_abandon(generation->video);
     frames_abandon(&generation->frames);
+    for (int i = 0; i < SLUICE_BATCH_MAX; i++) sound_free(&generation->sounds[i]);
     interrupt_watch(NULL);
     outfile_set_library_path(NULL);
     sluice_session_close(generation->session);
@@ -342,7 +376,8 @@ static int check_outputs(const struct generation *generation, struct sluice_erro
     struct video_settings settings = {.width = generation->width,
                                       .height = generation->height,
                                       .fps = generation->request.fps,
-                                      .quality = output_quality(generation)};
+                                      .quality = output_quality(generation),
+                                      .has_sound = makes_sound(generation)};
     int status = check_names(generation, e);
     if (status || args->no_decode) return status;
     bool is_video = video_has_extension(pattern), is_fallback;

@@ -6,6 +6,7 @@
 #include "cli/messages.h"
 #include "cli/output.h"
 #include "cli/request.h"
+#include "cli/sound.h"
 #include "cli/terminal.h"
 
 #include <stdbool.h>
@@ -45,6 +46,8 @@ struct generation {
     int n_written;       /* number of images or videos that are completely written */
     struct video *video; /* the video file that is being written, or NULL */
     struct frames frames;
+    struct sound
+        sounds[SLUICE_BATCH_MAX]; /* sounds of videos whose frames are not complete; pcm NULL: none */
     struct previews previews;
     bool has_run;   /* a run was started, so sluice_report has a report */
     double started; /* progress_clock() at the start of the program */

@@ -384,7 +384,8 @@ static int check_images(const struct args *args, struct output_item item, struct
 
 static bool is_dumped(const struct args *args, const char *base) {
     static const char *const names[] = {"decoded*",      "tokens*",  "*cond", "sigmas",
-                                        "latent_[0-9]*", "encoded*", "seen*", "pooled*"};
+                                        "latent_[0-9]*", "encoded*", "seen*", "pooled*",
+                                        "sound_[0-9]*",  "mel*",     "wave*"};
     size_t n = args->command->bit == DECODE ? 1 : sizeof names / sizeof *names;
     char pattern[32];
     for (size_t i = 0; i < n; i++) {
@@ -435,6 +436,15 @@ int output_check(const struct args *args, struct output_item item, struct sluice
         if (!status) status = output_check_inputs(args, "--save-latent", args->save_latent, e);
         if (!status) status = outfile_probe(args->save_latent, e);
     }
+    if (!status && args->save_audio_latent) {
+        const char *flag = "--save-audio-latent", *name = args->save_audio_latent;
+        if (!args->no_decode) status = output_check_no_image(args, item, flag, name, e);
+        if (!status) status = output_check_distinct(flag, name, "--save-latent", args->save_latent, e);
+        if (!status) status = output_check_distinct(flag, name, "--report", args->report, e);
+        if (!status) status = output_check_distinct("--dump", args->dump, flag, name, e);
+        if (!status) status = output_check_inputs(args, flag, name, e);
+        if (!status) status = outfile_probe(name, e);
+    }
     if (!status && args->dump) status = check_dump(args, e);
     if (status || !args->prompt_cache) return status;
     /* Creates the folder of --prompt-cache. A read-only folder is only read, with a warning. */
@@ -477,16 +487,32 @@ int output_check_size(const struct args *args, const struct sluice_request *requ
     return check_sides(args, output_pattern(args, request->frames), width, height, e);
 }
 
-void output_count_memory(const struct args *args, int frames, bool alpha, struct sluice_request *request) {
+void output_count_memory(const struct args *args, int frames, bool alpha, bool sound,
+                         struct sluice_request *request) {
     const char *pattern = output_pattern(args, frames);
     const struct video_format *video = video_format_find(pattern);
     request->caller_bytes = 0;
     if (args->no_decode) return;
+    if (sound && !args->no_audio && request->fps > 0)
+        request->caller_bytes = request->batch * sound_bytes((double)frames / request->fps);
     if (!video) {
         request->image_bytes_a_pixel = picture_write_bytes_a_pixel(pattern, alpha);
         return;
     }
     int fewer = frames < video->frames_held ? video->frames_held - frames : 0;
-    request->caller_bytes = (int64_t)video->library_mib << 20;
+    request->caller_bytes += (int64_t)video->library_mib << 20;
     request->image_bytes_a_pixel = video->bytes_a_pixel - fewer * video->bytes_a_frame;
+}
+
+int output_sound_name(const char *pattern, struct output_item item, char out[PATH_MAX],
+                      struct sluice_error *e) {
+    char wav[PATH_MAX];
+    size_t n = strlen(pattern);
+    while (n > 1 && pattern[n - 1] == '/') n--;
+    const char *dot = is_folder(pattern) ? NULL : strrchr(base_name(pattern), '.');
+    if (dot) n = (size_t)(dot - pattern);
+    int bytes = snprintf(wav, sizeof wav, "%.*s.wav", (int)n, pattern);
+    if (bytes >= PATH_MAX) return fail_output(e, pattern, ENAMETOOLONG);
+    item.frame = 0;
+    return output_name(wav, &item, out, e);
 }

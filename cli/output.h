@@ -49,7 +49,13 @@ int output_check_inputs(const struct args *args, const char *flag, const char *n
 bool output_next(struct output_item *item);
 /* Returns --output or the default: output.mp4 for several frames if it can be written, else output.png. */
 const char *output_pattern(const struct args *args, int frames);
-/* Adds to the request the memory that encoding the images or videos needs. alpha: images have alpha. */
-void output_count_memory(const struct args *args, int frames, bool alpha, struct sluice_request *request);
+/* Adds to the request the memory that encoding the images or videos needs. alpha: images have alpha; sound:
+ * videos have sound. */
+void output_count_memory(const struct args *args, int frames, bool alpha, bool sound,
+                         struct sluice_request *request);
+/* Makes the name of a video's sound file: --output with the extension .wav, as sound of a GIF or of frames.
+ */
+int output_sound_name(const char *pattern, struct output_item item, char out[PATH_MAX],
+                      struct sluice_error *e);
 
 #endif

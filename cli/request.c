@@ -75,6 +75,8 @@ int request_check(const struct args *args, struct sluice_error *e) {
             return refuse(args, hires[i], "there is no second pass", "--hires SCALE too", e);
     if (args->no_decode && args_has_flag(args, "--upscale-model"))
         return refuse(args, "--upscale-model", "--no-decode makes no image to enlarge", "one of the two", e);
+    if (args->upscale_sigmas.n && !args_has_flag(args, "--upscaler"))
+        return refuse(args, "--upscale-sigmas", "there is no second pass", "--upscaler FILE too", e);
     if (args_has_flag(args, "--redux-strength") && !args->redux_images.n)
         return refuse(args, "--redux-strength", "there is no image for Flux Redux", "--redux-image FILE too",
                       e);
@@ -306,6 +308,23 @@ static void fill_guidance(struct sluice_request *request, const struct args *arg
     if (args_has_flag(args, "--cfg-norm")) request->cfg_norm = args->cfg_norm;
     if (args_has_flag(args, "--cfg-until")) request->cfg_until = args->cfg_until;
     if (args_has_flag(args, "--guidance")) request->guidance = args->guidance;
+    if (args_has_flag(args, "--audio-cfg-scale")) request->audio_cfg_scale = args->audio_cfg_scale;
+    if (args_has_flag(args, "--cfg-rescale")) {
+        request->cfg_rescale = args->cfg_rescale.high;
+        request->audio_cfg_rescale = args->cfg_rescale.low;
+    }
+    if (args_has_flag(args, "--stg-scale")) {
+        request->stg_scale = args->stg_scale.high;
+        request->audio_stg_scale = args->stg_scale.low;
+    }
+    if (args_has_flag(args, "--stg-blocks")) {
+        request->stg_blocks = args->stg_blocks.at;
+        request->n_stg_blocks = args->stg_blocks.n;
+    }
+    if (args_has_flag(args, "--modality-scale")) {
+        request->modality_scale = args->modality_scale.high;
+        request->audio_modality_scale = args->modality_scale.low;
+    }
     request->slg_layers = args->slg_layers.at;
     request->n_slg_layers = args->slg_layers.n;
     if (args_has_flag(args, "--slg-scale")) request->slg_scale = args->slg_scale;
@@ -343,6 +362,13 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
         args->type && args->model.family; /* true plans with files that `sluice convert` has written */
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
+    request->save_audio_latent = args->save_audio_latent;
+    request->no_audio = args->no_audio;
+    request->sigmas = args->sigmas.n ? args->sigmas.at : NULL;
+    request->n_sigmas = args->sigmas.n;
+    request->upscale_latent = args_has_flag(args, "--upscaler");
+    request->upscale_sigmas = args->upscale_sigmas.n ? args->upscale_sigmas.at : NULL;
+    request->n_upscale_sigmas = args->upscale_sigmas.n;
     request->dump = args->dump;
     request->plan = files->plan;
     request->plan_name = args->plan;

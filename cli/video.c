@@ -18,6 +18,7 @@ static const struct video_format formats[] = {
      .muxer = "mp4",
      .options = "",
      .fps_most = 1000,
+     .sound = {"aac", 192000, true},
      .library_mib = 39,
      .bytes_a_pixel = 142,
      .frames_held = 27,
@@ -28,6 +29,7 @@ static const struct video_format formats[] = {
      .muxer = "webm",
      .options = "",
      .fps_most = 1000,
+     .sound = {"libopus", 128000, false},
      .library_mib = 66,
      .bytes_a_pixel = 121,
      .codecs = {{.name = "libvpx-vp9",
@@ -62,6 +64,11 @@ bool video_has_extension(const char *name) {
 bool video_takes_quality(const char *name) {
     const struct video_format *format = video_format_find(name);
     return format && format->codecs[0].worst != format->codecs[0].best;
+}
+
+bool video_takes_sound(const char *name) {
+    const struct video_format *format = video_format_find(name);
+    return format && format->sound.codec;
 }
 
 #ifndef VIDEO_FFMPEG

@@ -4,20 +4,25 @@
 #ifndef SLUICE_CLI_VIDEO_H
 #define SLUICE_CLI_VIDEO_H
 
+#include "cli/sound.h"
 #include "engine/sluice.h"
 
 #include <stdbool.h>
 
 struct video_settings {
     int width, height;
-    int fps;                /* frames per second */
-    int quality;            /* video quality, 1 to 100; GIF ignores it */
-    const char *parameters; /* UTF-8 text for the file's comment; NULL: none */
+    int fps;                   /* frames per second */
+    int quality;               /* video quality, 1 to 100; GIF ignores it */
+    const char *parameters;    /* UTF-8 text for the file's comment; NULL: none */
+    const struct sound *sound; /* the file's sound, read by video_open; NULL: none */
+    bool has_sound;            /* video_check_settings: the video will have a sound */
 };
 
 /* True if the name has the extension of a video format, even if this build cannot write it. */
 bool video_has_extension(const char *name);
 bool video_takes_quality(const char *name);
+/* True if files of this name can have a sound track. */
+bool video_takes_sound(const char *name);
 /* USAGE if no video with the extension of the given name can be written: the program was built without
  * FFmpeg, or FFmpeg is not installed or lacks the encoder. Loads FFmpeg. */
 int video_check_name(const char *name, struct sluice_error *e);
@@ -56,6 +61,13 @@ struct video_format {
     const char *extension, *muxer;
     const char *options; /* options of FFmpeg's muxer, "key=value ..." */
     int fps_most;
+    /* FFmpeg's encoder of sound, and its bits per second; NULL: the format has no sound. planar: it reads the
+     * channels one after another. */
+    struct {
+        const char *codec;
+        int bits;
+        bool planar;
+    } sound;
     /* Memory that plans count for writing a video: library_mib for the loaded libraries, and bytes per pixel
      * of a frame while encoding. A video of fewer than frames_held frames needs bytes_a_frame less per pixel
      * for each missing frame. */

@@ -100,9 +100,10 @@ struct video {
     AVIOContext *io;
     AVPacket *packet;
     AVFrame *frame;
-    struct SwsContext *scaler; /* converts RGB to YUV 4:2:0; NULL for GIF */
-    struct palette *palette;   /* palette of a GIF; else NULL */
-    char *comment;             /* comment of a GIF, which FFmpeg does not write; else NULL */
+    struct SwsContext *scaler;     /* converts RGB to YUV 4:2:0; NULL for GIF */
+    struct palette *palette;       /* palette of a GIF; else NULL */
+    char *comment;                 /* comment of a GIF, which FFmpeg does not write; else NULL */
+    AVCodecContext *sound_encoder; /* encoder of the sound, stream 1 of the file; NULL: no sound */
 };
 
 static const struct video_codec *find_codec(const struct ffmpeg *f, const struct video_format *format) {
@@ -186,6 +187,11 @@ int video_check_settings(const char *name, const struct video_settings *settings
                     "at most %d",
                     name, settings->fps, format->fps_most);
     }
+    if (settings->has_sound && format->sound.codec && !f->avcodec_find_encoder_by_name(format->sound.codec))
+        return fail(e, SLUICE_USAGE,
+                    "the installed FFmpeg cannot encode the video's sound" WHERE "%s" FOUND
+                    "no encoder %s" EXPECTED "an FFmpeg with %s, --no-audio, or a .png file name",
+                    name, format->sound.codec, format->sound.codec);
     AVCodecContext *encoder = open_encoder(f, find_codec(f, format), settings, &problem);
     f->avcodec_free_context(&encoder);
     if (problem >= 0) return SLUICE_OK;
@@ -223,6 +229,73 @@ static int fail_encoding(struct video *video, int problem, struct sluice_error *
                 name);
 }
 
+/* ---- sound ---- */
+
+/* Opens the encoder of the sound. Returns FFmpeg's error code. */
+static int open_sound(struct video *video, const struct sound *sound) {
+    const struct ffmpeg *f = video->f;
+    const AVCodec *kind = f->avcodec_find_encoder_by_name(video->format->sound.codec);
+    AVCodecContext *encoder = video->sound_encoder = f->avcodec_alloc_context3(kind);
+    if (!encoder) return AVERROR(ENOMEM);
+    encoder->sample_rate = sound->sample_rate;
+    encoder->time_base = (AVRational){1, sound->sample_rate};
+    encoder->bit_rate = video->format->sound.bits;
+    encoder->sample_fmt = video->format->sound.planar ? AV_SAMPLE_FMT_FLTP : AV_SAMPLE_FMT_FLT;
+    encoder->flags |= AV_CODEC_FLAG_GLOBAL_HEADER | AV_CODEC_FLAG_BITEXACT;
+    f->av_channel_layout_default(&encoder->ch_layout, sound->channels);
+    return f->avcodec_open2(encoder, kind, NULL);
+}
+
+/* Passes finished packets of the sound to the muxer, which keeps them until the frames of their time come. */
+static int write_sound_packets(struct video *video) {
+    const struct ffmpeg *f = video->f;
+    AVStream *stream = video->muxer->streams[1];
+    int status;
+    while ((status = f->avcodec_receive_packet(video->sound_encoder, video->packet)) >= 0) {
+        video->packet->stream_index = 1;
+        f->av_packet_rescale_ts(video->packet, video->sound_encoder->time_base, stream->time_base);
+        status = f->av_interleaved_write_frame(video->muxer, video->packet);
+        if (status < 0) return status;
+    }
+    return status == AVERROR(EAGAIN) || status == AVERROR_EOF ? 0 : status;
+}
+
+/* Encodes samples `first` .. first + n - 1 of the sound. */
+static int encode_samples(struct video *video, const struct sound *sound, int64_t first, int n) {
+    const struct ffmpeg *f = video->f;
+    AVFrame *frame = f->av_frame_alloc();
+    int status = frame ? 0 : AVERROR(ENOMEM), channels = sound->channels;
+    if (frame) {
+        frame->nb_samples = n;
+        frame->format = video->sound_encoder->sample_fmt;
+        frame->sample_rate = sound->sample_rate;
+        frame->pts = first;
+        f->av_channel_layout_default(&frame->ch_layout, channels);
+        status = f->av_frame_get_buffer(frame, 0);
+    }
+    bool planar = video->format->sound.planar;
+    for (int i = 0; status >= 0 && i < n * channels; i++) {
+        int plane = planar ? i % channels : 0, at = planar ? i / channels : i;
+        ((float *)(void *)frame->data[plane])[at] = sound->pcm[first * channels + i];
+    }
+    if (status >= 0) status = f->avcodec_send_frame(video->sound_encoder, frame);
+    f->av_frame_free(&frame);
+    return status < 0 ? status : write_sound_packets(video);
+}
+
+/* Encodes the whole sound: 0.2 MB for 10 seconds. */
+static int encode_sound(struct video *video, const struct sound *sound) {
+    int each = video->sound_encoder->frame_size, status = 0;
+    for (int64_t at = 0; at < sound->samples && status >= 0; at += each) {
+        int64_t left = sound->samples - at;
+        status = encode_samples(video, sound, at, left < each ? (int)left : each);
+    }
+    if (status >= 0) status = video->f->avcodec_send_frame(video->sound_encoder, NULL);
+    return status < 0 ? status : write_sound_packets(video);
+}
+
+/* ---- the file ---- */
+
 /* MP4 to a pipe or device is fragmented, because the muxer cannot seek back to write sizes. */
 static int open_muxer(struct video *video, const struct video_settings *settings) {
     const struct ffmpeg *f = video->f;
@@ -242,6 +315,13 @@ static int open_muxer(struct video *video, const struct video_settings *settings
     stream->time_base = video->encoder->time_base;
     stream->avg_frame_rate = video->encoder->framerate;
     status = f->avcodec_parameters_from_context(stream->codecpar, video->encoder);
+    if (status >= 0 && video->sound_encoder) {
+        AVStream *sound = f->avformat_new_stream(video->muxer, NULL);
+        if (!sound) return AVERROR(ENOMEM);
+        sound->time_base = video->sound_encoder->time_base;
+        status = f->avcodec_parameters_from_context(sound->codecpar, video->sound_encoder);
+        video->muxer->max_interleave_delta = 0; /* keep packets until both streams have some */
+    }
     if (status >= 0 && settings->parameters)
         status = f->av_dict_set(&video->muxer->metadata, "comment", settings->parameters, 0);
     if (status >= 0) status = f->av_dict_parse_string(&options, video->format->options, "=", " ", 0);
@@ -262,7 +342,8 @@ static int write_packets(struct video *video) {
         video->packet->duration = 1;
         video->packet->stream_index = 0;
         f->av_packet_rescale_ts(video->packet, video->encoder->time_base, stream->time_base);
-        status = f->av_write_frame(video->muxer, video->packet);
+        status = video->sound_encoder ? f->av_interleaved_write_frame(video->muxer, video->packet)
+                                      : f->av_write_frame(video->muxer, video->packet);
         f->av_packet_unref(video->packet);
         if (status < 0) return status;
     }
@@ -322,6 +403,7 @@ static void release(struct video *video) {
     if (video->io) f->av_free(video->io->buffer);
     f->avio_context_free(&video->io);
     f->avcodec_free_context(&video->encoder);
+    f->avcodec_free_context(&video->sound_encoder);
     free(video);
 }
 
@@ -347,7 +429,10 @@ int video_open(const char *name, const struct video_settings *settings, struct v
     video->codec = find_codec(video->f, video->format);
     video->encoder = open_encoder(video->f, video->codec, settings, &problem);
     if (problem >= 0) problem = open_frame(video);
+    const struct sound *sound = video->format->sound.codec ? settings->sound : NULL;
+    if (problem >= 0 && sound) problem = open_sound(video, sound);
     if (problem >= 0) problem = open_muxer(video, settings);
+    if (problem >= 0 && sound) problem = encode_sound(video, sound);
     if (video->codec->palette && settings->parameters) video->comment = strdup(settings->parameters);
     if (problem < 0) {
         fail_encoding(video, problem, e);

@@ -176,6 +176,9 @@ SLUICE_API void sluice_model_close(sluice_model *model);
  * Other models ignore alpha. */
 SLUICE_API bool sluice_model_has_alpha(const sluice_model *model);
 
+/* True if the model makes videos with sound and has the parts that decode it. */
+SLUICE_API bool sluice_model_has_sound(const sluice_model *model);
+
 /* Describes files as the JSON of `sluice inspect`. tensors: add name, type and shape of every tensor. Missing
  * or damaged parts are no error if other parts can be read; "missing" lists them, and "complete" is false.
  * For an adapter file (in `model`, alone) the JSON holds

@@ -140,13 +140,15 @@ struct distance_buckets {
 
 /* Tables by axis (LTX): all H heads of a row share one sequence of P = H D/2 pairs; pair p is pair p % (D/2)
  * of head p / (D/2). The first `still` pairs do not rotate. Pair still + i n_axes + a rotates by frequency i
- * at the token's position on axis a. Tokens are a grid of extent[0] x ... positions, the last axis fastest.
- * The table [sum of extents, (P - still) / n_axes, 2] holds the positions of axis 0, then of axis 1, ...
+ * at the token's position on axis a. Tokens are a grid of extent[0] x ... positions, the last axis fastest;
+ * row r of `in` is token first + r of the grid. The grid's axes from n_axes on have no angle: with one axis
+ * and extent {F, Y X}, the Y X tokens of a frame rotate alike (extent 0 means 1). The table [sum of the
+ * first n_axes extents, (P - still) / n_axes, 2] holds the positions of axis 0, then of axis 1, ...
  * (OP_ROPE_AXIS). */
 enum { ROPE_AXES_MOST = 3 };
 struct rope_axes {
-    int n_axes; /* number of axes; 0: the table is [T, D/2, 2] */
-    int32_t extent[ROPE_AXES_MOST], still;
+    int n_axes; /* number of axes with angles; 0: the table is [T, D/2, 2] */
+    int32_t extent[ROPE_AXES_MOST], still, first;
 };
 
 /* Options of op_rope. */
@@ -258,6 +260,7 @@ struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes; their sizes, even numbers that sum to D */
     double theta_factor[ROPE_AXES_MAX];  /* factor of theta for an axis; 0 means 1; not with mrope */
+    double position_divisor;             /* positions are divided by it (rope scaling "linear"); 0 means 1 */
     bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
                  * false: every axis starts at theta^0 and uses its own size */
     bool mrope_interleaved; /* M-RoPE of three axes: pair i belongs to axis a = i % 3 if i < 3 axis_dim[a] /
@@ -282,8 +285,9 @@ struct rope_axis {
 };
 
 /* LEAKY_RELU: v, or parameter * v if v is negative. MAGNITUDE: in[T,2C], out[T,C] = sqrt(in[t][c]^2 +
- * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. */
-enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP };
+ * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. SCALE:
+ * parameter * v. FILL: parameter, whatever `in` holds. */
+enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP, MAP_SCALE, MAP_FILL };
 
 /* Weights of OP_SNAKE, from the file: logarithms of the channels' alpha and beta [C]; filters of 2x up- and
  * downsampling [SNAKE_TAPS]. */

@@ -43,9 +43,10 @@ int rope_pair_axis(const struct rope_options *options, int32_t i) {
  * correctly rounded. */
 double rope_frequency(const struct rope_options *options, int32_t i) {
     struct rope_place place = rope_place(options, i);
-    if (!options->f32_frequencies) return 1 / pow(place.theta, (double)place.dimension / place.of);
+    double divisor = options->position_divisor > 0 ? options->position_divisor : 1;
+    if (!options->f32_frequencies) return 1 / pow(place.theta, (double)place.dimension / place.of) / divisor;
     float exponent = (float)place.dimension / (float)place.of;
-    return (double)(1 / (float)pow(place.theta, (double)exponent));
+    return (double)(1 / (float)pow(place.theta, (double)exponent) / (float)divisor);
 }
 
 /* Returns c(k) of struct rope_axis, the coordinate where position k begins. */

@@ -324,20 +324,21 @@ void op_rope_axis(struct context *x, struct tensor out, struct rope_axis axis) {
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE_AXIS, .out = out, .axis = axis});
 }
 
-/* Checks a table by axis: the grid's positions are the rows of `in`, and the pairs that rotate divide evenly
+/* Checks a table by axis: the rows of `in` are tokens of the grid, and the pairs that rotate divide evenly
  * among the axes. */
 static void check_axes(struct check *c, const struct tensor *in, const struct tensor *table,
                        const struct rope_axes *axes) {
     int64_t tokens = 1, rows = 0, pairs = c->ok ? in->dim[1] / 2 - axes->still : 0;
     bool fits = c->ok && axes->n_axes > 0 && axes->n_axes <= ROPE_AXES_MOST && axes->still >= 0 &&
                 pairs > 0 && pairs % axes->n_axes == 0;
-    for (int a = 0; fits && a < axes->n_axes; a++) {
-        fits = axes->extent[a] > 0;
-        tokens *= axes->extent[a];
-        rows += axes->extent[a];
+    for (int a = 0; fits && a < ROPE_AXES_MOST; a++) {
+        bool turns = a < axes->n_axes;
+        fits = axes->extent[a] >= turns && tokens <= INT32_MAX;
+        tokens *= axes->extent[a] ? axes->extent[a] : 1;
+        rows += turns ? axes->extent[a] : 0;
     }
-    ops_check_true(c, fits && tokens == in->dim[0], "in", in,
-                   "1 to 3 axes whose positions make up the rows and divide the rotated pairs");
+    ops_check_true(c, fits && axes->first >= 0 && axes->first + (int64_t)in->dim[0] <= tokens, "in", in,
+                   "tokens of a grid, and 1 to 3 axes that divide the rotated pairs");
     ops_check_tensor(c, "table", table, F32, 3, DIMS(rows, fits ? pairs / axes->n_axes : 0, 2));
 }
 

@@ -372,7 +372,7 @@ static void clip_derive(struct component *c) {
                !clip_is_named_by_openclip(c) && c->dims[CLIP_LAYERS] != LAYERS_H;
     int n_absent = cut ? -1 - hidden->layers[0] : 0;
     c->dims[CLIP_HEADS] = s->layer.heads;
-    s->output = (struct encoder_output){*hidden, c->dims[CLIP_LAYERS] + n_absent};
+    s->output = (struct encoder_output){.states = *hidden, .n_layers = c->dims[CLIP_LAYERS] + n_absent};
     s->layer.causal = true;
     s->projected = c->reads.pooled && c->reads.projected;
     if (c->reads.projected) c->config_rest = CONFIG_REST("CLIPTextModelWithProjection");

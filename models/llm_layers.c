@@ -1,6 +1,7 @@
 /* Decoder layers of language models as text encoders: implements llm_layers.h. Source: transformers 5.23,
  * models/qwen3/modeling_qwen3.py, models/mistral/modeling_mistral.py,
- * models/qwen2_5_vl/modeling_qwen2_5_vl.py, models/qwen3_vl/modeling_qwen3_vl.py. */
+ * models/qwen2_5_vl/modeling_qwen2_5_vl.py, models/qwen3_vl/modeling_qwen3_vl.py,
+ * models/gemma3/modeling_gemma3.py. */
 #include "models/llm_layers.h"
 
 #include <math.h>
@@ -104,10 +105,14 @@ static void llm_list_grids(const struct lane *lane, int32_t n_tokens, struct rop
     }
 }
 
-/* Returns the rope table's options without grids: one position axis, or three with M-RoPE. M-RoPE computes
- * frequencies in float32, as transformers does. */
+/* Returns the rope table's options without grids: one position axis, or three with M-RoPE. M-RoPE and Gemma 3
+ * compute frequencies in float32, as transformers does. */
 static struct rope_options llm_rope(const struct llm_settings *settings, int head) {
-    struct rope_options rope = {.theta = settings->rope_theta, .n_axes = 1, .axis_dim = {head}};
+    struct rope_options rope = {.theta = settings->rope_theta,
+                                .position_divisor = settings->position_divisor,
+                                .n_axes = 1,
+                                .axis_dim = {head},
+                                .f32_frequencies = settings->local_rope_theta > 0};
     if (!settings->mrope_section[0]) return rope;
     rope.n_axes = MROPE_SECTIONS;
     rope.mrope = rope.f32_frequencies = true;
@@ -121,6 +126,11 @@ static void llm_forward_embedding(struct context *x, const void *weights, const 
     const struct llm_settings *settings = scope->settings;
     const struct llm_state *state = scope->lane->state;
     llm_place_tokens(x, scope->lane, w->rows);
+    struct tensor tokens = llm_tokens(scope->lane);
+    /* A text encoder with this factor reads no images, so all rows are token embeddings. */
+    if (settings->embedding_factor > 0)
+        op_add_scaled(x, tokens, tokens, tokens, settings->embedding_factor - 1);
+    hidden_states_write(x, &settings->output, scope->lane, state->tokens, -1);
     struct rope_options rope = llm_rope(settings, 2 * state->rope.dim[1]);
     int32_t T = state->rope.dim[0], keys = llm_key_rows(scope->lane).n_keys;
     /* Masked padding after a prompt with images has the position of the first token, 0 (transformers'
@@ -130,6 +140,14 @@ static void llm_forward_embedding(struct context *x, const void *weights, const 
     op_rope_table(x, tensor_slice(state->rope, 0, placed), &rope);
     struct tensor rows = tensor_reshape(state->rope, 2, (int32_t[]){T, 2 * state->rope.dim[1]});
     if (T > placed) op_broadcast_row(x, tensor_slice(rows, placed, T - placed), tensor_slice(rows, 0, 1));
+    if (!state->local_rope.rank) return;
+    rope.theta = settings->local_rope_theta;
+    rope.position_divisor = 1;
+    op_rope_table(x, state->local_rope, &rope);
+}
+
+static bool llm_is_global(const struct llm_settings *settings, int layer) {
+    return settings->global_layers[layer / 8] >> layer % 8 & 1;
 }
 
 struct projection {
@@ -142,30 +160,49 @@ static void llm_project_heads(struct context *x, struct tensor out, struct tenso
                               const struct visit_scope *scope) {
     const struct llm_settings *settings = scope->settings;
     const struct llm_state *state = scope->lane->state;
+    bool local = state->local_rope.rank && !llm_is_global(settings, scope->number);
+    struct tensor table = local ? state->local_rope : state->rope;
     struct rotation rotation = {.heads = out.dim[1] / (2 * state->rope.dim[1]),
                                 .pairs = settings->interleaved ? ROPE_INTERLEAVED : ROPE_HALVES,
                                 .norm = w.norm,
+                                .zero_centered = settings->zero_centered,
                                 .eps = settings->norm_eps};
     uint64_t mark = x->scratch->used;
     struct tensor heads = context_unrounded(x, out);
     op_linear(x, heads, n, w.weight, (struct epilogue){.bias = w.bias});
-    op_rope(x, out, heads, tensor_slice(state->rope, scope->lane->keys.first, out.dim[0]), rotation);
+    op_rope(x, out, heads, tensor_slice(table, scope->lane->keys.first, out.dim[0]), rotation);
     x->scratch->used = mark;
+}
+
+/* Adds in . weight^T to tokens [T, HIDDEN]. norm: weight of a norm of the product before it is added; rank 0:
+ * no norm. */
+static void llm_add_output(struct context *x, struct tensor tokens, struct tensor in, struct tensor weight,
+                           struct tensor norm, const struct llm_settings *settings) {
+    if (!norm.rank) {
+        op_linear(x, tokens, in, weight, (struct epilogue){.residual = tokens});
+        return;
+    }
+    struct tensor out = context_tensor(x, DTYPE_F32, 2, tokens.dim);
+    op_linear(x, out, in, weight, (struct epilogue){0});
+    op_rms_norm(x, tokens, out, norm, settings->norm_eps,
+                (struct modulation){.zero_centered = settings->zero_centered, .base = tokens});
 }
 
 /* Adds the attention output to tokens [T, HIDDEN]: the rows from the first key to the end of the prompt.
  * n: the same rows, normed. */
 static void llm_attend(struct context *x, const struct llm_layer_weights *w, const struct visit_scope *scope,
                        struct tensor tokens, struct tensor n) {
+    const struct llm_settings *settings = scope->settings;
     const struct llm_state *state = scope->lane->state;
     int32_t T = tokens.dim[0], keys = llm_key_rows(scope->lane).n_keys, head = 2 * state->rope.dim[1];
+    float scalar = settings->query_scalar > 0 ? (float)settings->query_scalar : (float)head;
     struct tensor q = context_operand(x, 2, (int32_t[]){T, w->q.dim[0]});
     struct tensor k = context_operand(x, 2, (int32_t[]){keys, w->k.dim[0]});
     struct tensor v = context_operand(x, 2, (int32_t[]){keys, w->v.dim[0]});
     struct tensor n_keys = tensor_slice(n, 0, keys), q_keys = tensor_slice(q, 0, keys);
     struct attention_options options = {.queries = w->q.dim[0] / head,
                                         .keys = w->k.dim[0] / head,
-                                        .scale = 1 / sqrtf((float)head),
+                                        .scale = 1 / sqrtf(scalar),
                                         .causal = true};
     llm_project_heads(x, q, n, (struct projection){w->q, w->q_bias, w->q_norm}, scope);
     llm_project_heads(x, k, n_keys, (struct projection){w->k, w->k_bias, w->k_norm}, scope);
@@ -174,7 +211,7 @@ static void llm_attend(struct context *x, const struct llm_layer_weights *w, con
     options.causal = false; /* padding after the keys reads all keys */
     struct tensor q_padding = tensor_slice(q, keys, T - keys);
     if (T > keys) op_attention(x, q_padding, q_padding, k, v, options);
-    op_linear(x, tokens, q, w->out, (struct epilogue){.residual = tokens});
+    llm_add_output(x, tokens, q, w->out, w->attention_norm, settings);
 }
 
 /* Adds deepstack feature number `layer` of each image to the image's rows of all tokens [T, HIDDEN]. A lane
@@ -193,25 +230,27 @@ void llm_forward_layer(struct context *x, const void *weights, const struct visi
     const struct llm_layer_weights *w = weights;
     const struct llm_settings *settings = scope->settings;
     struct tensor all = llm_tokens(scope->lane);
-    struct modulation plain = {0};
+    struct modulation centre = {.zero_centered = settings->zero_centered};
     struct epilogue none = {0};
     struct key_rows rows = llm_key_rows(scope->lane);
     int32_t T = all.dim[0] - rows.n_copied;
     struct tensor tokens = tensor_slice(all, rows.n_copied, T);
     struct tensor n = context_operand(x, 2, tokens.dim);
-    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, plain);
+    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, centre);
     uint64_t mark = x->scratch->used;
     llm_attend(x, w, scope, tensor_slice(tokens, rows.n_keyless, T - rows.n_keyless),
                tensor_slice(n, rows.n_keyless, T - rows.n_keyless));
     x->scratch->used = mark;
-    op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, plain);
+    op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, centre);
     struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
+    uint64_t after_gated = x->scratch->used;
     struct tensor gate = context_unrounded(x, gated);
     struct tensor up = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, w->up.dim[0]});
     op_linear(x, gate, n, w->gate, none);
     op_linear(x, up, n, w->up, none);
-    op_glu(x, gated, gate, up, ACTIVATION_SILU);
-    op_linear(x, tokens, gated, w->down, (struct epilogue){.residual = tokens});
+    op_glu(x, gated, gate, up, settings->gated_by_gelu ? ACTIVATION_GELU_TANH : ACTIVATION_SILU);
+    if (w->ff_norm.rank) x->scratch->used = after_gated;
+    llm_add_output(x, tokens, gated, w->down, w->ff_norm, settings);
     if (rows.n_copied) op_broadcast_row(x, tensor_slice(all, 0, rows.n_copied), tensor_slice(tokens, 0, 1));
     hidden_states_write(x, &settings->output, scope->lane,
                         ((const struct llm_state *)scope->lane->state)->tokens, scope->number);
@@ -253,6 +292,10 @@ bool llm_has_tensors(const struct tensor_index *index, const char *tail, const c
         if (index_find(index, name) && index_find(index, styles[i][2])) return true;
     }
     return false;
+}
+
+bool llm_has_output_norms(const struct tensor_index *index) {
+    return llm_has_tensors(index, "pre_feedforward_layernorm.weight", "post_ffw_norm.weight");
 }
 
 bool llm_is_qwen3vl(const struct tensor_index *index) {
@@ -314,7 +357,8 @@ void llm_derive(struct component *c) {
     int32_t *d = c->dims;
     d[LLM_HEADS] = d[LLM_Q] / d[LLM_HEAD];
     d[LLM_KEY_HEADS] = d[LLM_KV] / d[LLM_HEAD];
-    s->output = (struct encoder_output){c->reads.hidden, d[LLM_LAYERS]};
+    s->output = (struct encoder_output){
+        .states = c->reads.hidden, .n_layers = d[LLM_LAYERS], .zero_centered = s->zero_centered};
     c->text_columns = hidden_states_count(&c->reads.hidden, d[LLM_LAYERS]) * d[LLM_HIDDEN];
 }
 
@@ -328,9 +372,11 @@ void llm_declare(const struct component *c, struct lane *lanes, int n_lanes, str
             state->tokens = arena_tensor(arena, DTYPE_F32, 2, tokens, ok);
         state->rope = arena_tensor(arena, DTYPE_F32, 3,
                                    (int32_t[]){lanes[i].text.dim[0], c->dims[LLM_HEAD] / 2, 2}, ok);
+        if (((const struct llm_settings *)c->settings)->local_rope_theta > 0)
+            state->local_rope = arena_tensor(arena, DTYPE_F32, 3, state->rope.dim, ok);
     }
 }
 
 const char *const llm_ignorable[] = {"lm_head.", "output.weight", NULL};
-const struct state_tensor llm_state_tensors[LLM_STATE_TENSORS] = {STATE_TENSOR(llm_state, rope),
-                                                                  STATE_TENSOR(llm_state, tokens)};
+const struct state_tensor llm_state_tensors[LLM_STATE_TENSORS] = {
+    STATE_TENSOR(llm_state, rope), STATE_TENSOR(llm_state, local_rope), STATE_TENSOR(llm_state, tokens)};

@@ -28,6 +28,7 @@
         RECIPE(sdxl_refiner) RECIPE(sd1_lcm) RECIPE(sdxl_lcm)                                                \
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
         RECIPE(wan_vace)                                                                                     \
+    FAMILY(ltx2)                                                                                             \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
     FAMILY(unet_control) FAMILY(unet_control_union)                                                          \
@@ -35,12 +36,14 @@
     FAMILY(qwen_image_control) FAMILY(sd3_control) FAMILY(sd35_control)                                      \
     FAMILY(qwen3) FAMILY(mistral) FAMILY(anima_adapter) FAMILY(qwen25vl) FAMILY(qwen25vl_vision)             \
     FAMILY(qwen3vl) FAMILY(qwen3vl_vision)                                                                   \
+    FAMILY(gemma3) FAMILY(ltx2_projection) FAMILY(ltx2_connectors)                                           \
     FAMILY(clip) FAMILY(clip_vision) FAMILY(siglip) FAMILY(redux) FAMILY(t5) FAMILY(umt5)                    \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
-    FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder)                                                            \
+    FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder) FAMILY(vae_ltx2) FAMILY(vae_ltx2_encoder)                  \
+    FAMILY(ltx2_audio_vae) FAMILY(ltx2_vocoder)                                                              \
     FAMILY(taesd) FAMILY(taehv)                                                                          \
-    FAMILY(rrdbnet) FAMILY(srvgg)
+    FAMILY(rrdbnet) FAMILY(srvgg) FAMILY(ltx2_upsampler)
 /* clang-format on */
 #define NOT_LISTED(name)
 #define PUBLISHED_FAMILIES(X) PUBLISHED_MODELS(X, NOT_LISTED)
@@ -71,6 +74,7 @@ struct text_recipe {
     int template_after_tokens;
     const char *empty;     /* text that replaces an empty prompt; NULL: none */
     const char *deleted;   /* text that is deleted from prompts, such as Mistral's image token; NULL: none */
+    bool strips;           /* strip white space at the ends of prompts, as Python's str.strip */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
@@ -89,7 +93,7 @@ struct text_recipe {
     const char *special_tokens[6]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
     struct image_prompt image_prompt;
-    /* Required tokenizer_kind(): "BPE", "CLIP BPE" or "unigram". NULL: the component reads the output of
+    /* Required tokenizer_kind(): "BPE", "SentencePiece BPE", "CLIP BPE" or "unigram". NULL: the component reads the output of
      * another text encoder alone (slot.reads), and has tokens_max rows, or as many as its source if
      * tokens_max is 0. */
     const char *tokenizer;

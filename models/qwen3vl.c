@@ -12,7 +12,8 @@ WEIGHT_TABLE_NAMED(qwen3vl_layer_table, QWEN3VL_LAYER, llm_layer_weights, LLM_NA
 BLOCK(qwen3vl_kind_layer, "layer", "layers.%d", qwen3vl_layer_table, llm_layer_weights, llm_forward_layer);
 
 static bool qwen3vl_probe(const struct tensor_index *index) {
-    return llm_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight") && llm_is_qwen3vl(index);
+    return llm_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight") && llm_is_qwen3vl(index) &&
+           !llm_has_output_norms(index);
 }
 
 enum { SPATIAL_16THS = 5 }; /* rope pairs of rows, and of columns, in sixteenths of a head */

@@ -77,14 +77,15 @@ static const struct slot *all_slots[ALL_SLOTS_MAX];
 static pthread_once_t all_slots_listed = PTHREAD_ONCE_INIT;
 
 /* Components that belong to no pipeline, with slots as in a recipe: control networks, then upscalers, then
- * the same upscalers for use between two passes. */
-enum { CONTROL_SLOTS, UPSCALER_SLOTS, HIRES_SLOTS, N_NETWORK_SLOTS };
+ * the same upscalers for use between two passes, then upscalers of latents. */
+enum { CONTROL_SLOTS, UPSCALER_SLOTS, HIRES_SLOTS, LATENT_UPSCALER_SLOTS, N_NETWORK_SLOTS };
 static struct recipe network_slots[N_NETWORK_SLOTS];
 
 static void list_network_slots(void) {
     static const char *const control_prefixes[] = {"", "control_model.", NULL};
     /* Names of the state in Real-ESRGAN's training checkpoints. */
     static const char *const upscaler_prefixes[] = {"", "params_ema.", "params.", NULL};
+    static const char *const no_prefixes[] = {"", NULL};
     static const struct slot slots[N_NETWORK_SLOTS] = {{.flag = "--control-net",
                                                         .extra = true,
                                                         .display_name = "control network",
@@ -99,12 +100,19 @@ static void list_network_slots(void) {
                                                         .extra = true,
                                                         .display_name = "upscaler between the passes",
                                                         .folder = "hires_upscaler",
-                                                        .prefixes = upscaler_prefixes}};
+                                                        .prefixes = upscaler_prefixes},
+                                                       {.flag = "--upscaler",
+                                                        .extra = true,
+                                                        .display_name = "latent upscaler",
+                                                        .folder = "latent_upsampler",
+                                                        .prefixes = no_prefixes}};
     int n[N_NETWORK_SLOTS] = {0};
     for (const struct family *const *f = families; *f; f++) {
         if (!family_outside_pipelines(*f)) continue;
-        bool control = (*f)->kind == FAMILY_CONTROL;
-        int first = control ? CONTROL_SLOTS : UPSCALER_SLOTS, last = control ? CONTROL_SLOTS : HIRES_SLOTS;
+        int first = (*f)->kind == FAMILY_CONTROL    ? CONTROL_SLOTS
+                    : (*f)->kind == FAMILY_UPSCALER ? UPSCALER_SLOTS
+                                                    : LATENT_UPSCALER_SLOTS;
+        int last = first == UPSCALER_SLOTS ? HIRES_SLOTS : first;
         for (int list = first; list <= last; list++) {
             assert(n[list] < SLOTS_MAX);
             struct slot *slot = &network_slots[list].slot[n[list]++];

@@ -138,6 +138,18 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
 #define TEXT_QWEN3VL_4B(...)                                                                                 \
     {TEXT_QWEN3VL_OF("4B", "Qwen3VLModel", "tokenizer", __VA_ARGS__),                                         \
      .dimension = {{"hidden", 2560}, {"text_ff", 9728}}}
+
+/* Gemma 3 12B: prompts without template, at most 1,024 tokens. Arguments: the recipe's own fields of
+ * text_recipe. */
+#define TEXT_GEMMA3(...)                                                                                     \
+    {.family = &family_gemma3, .flag = "--llm", .folder = "text_encoder",                                    \
+     .prefixes = NAMES({"", "language_model.", "model.language_model.",                                      \
+                        "text_encoders.gemma3_12b.transformer.", "text_encoders.llm.", NULL}),               \
+     .text = {.strips = true, .bos = "<bos>", .tokens_max = 1024, .tokens_planned = 256,                     \
+              .tokenizer = "SentencePiece BPE", .tokenizer_folder = "tokenizer",                             \
+              .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "   \
+                                "google/gemma-3-12b-it",                                                     \
+              .classes = {"Gemma3ForConditionalGeneration", "GemmaTokenizerFast"}, __VA_ARGS__}}
 /* clang-format on */
 
 #endif

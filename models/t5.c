@@ -318,7 +318,7 @@ static void t5_derive_dims(struct component *c) {
 static void t5_derive(struct component *c) {
     c->dims[T5_HEAD] = c->dims[T5_Q] / c->dims[T5_HEADS];
     ((struct t5_settings *)c->settings)->output =
-        (struct encoder_output){c->reads.hidden, c->dims[T5_LAYERS]};
+        (struct encoder_output){.states = c->reads.hidden, .n_layers = c->dims[T5_LAYERS]};
     c->text_columns = hidden_states_count(&c->reads.hidden, c->dims[T5_LAYERS]) * c->dims[T5_HIDDEN];
 }
 

@@ -469,7 +469,7 @@ static enum status write_rest(struct writer *w, struct error *e) {
     write_scheduler(w, e);
     if (e->code == OK) write_defaults(w, e);
     for (int i = 0; i < SLOTS_MAX && w->recipe->slot[i].family && e->code == OK; i++)
-        if (w->recipe->slot[i].family->kind == FAMILY_TEXT) write_tokenizer(w, i, e);
+        if (w->recipe->slot[i].text.tokenizer) write_tokenizer(w, i, e);
     if (e->code == OK) write_processor(w, e);
     return e->code == OK ? write_model_index(w, e) : e->code;
 }

@@ -33,12 +33,29 @@ static void add_input(json_t *list, const char *flag, const char *what, bool nee
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
+/* Kinds of networks that belong to no pipeline: word in the list, flag, place in a model. */
+static const struct network_kind {
+    enum family_kind kind;
+    const char *word, *flag;
+    int component;
+} network_kinds[] = {
+    {FAMILY_CONTROL, "control", "--control-net", MODEL_CONTROL},
+    {FAMILY_UPSCALER, "upscaler", "--upscale-model", MODEL_UPSCALER},
+    {FAMILY_LATENT_UPSCALER, "latent upscaler", "--upscaler", MODEL_LATENT_UPSCALER},
+};
+
+static const struct network_kind *network_kind(const struct family *network) {
+    int i = 0;
+    while (network_kinds[i].kind != network->kind) i++;
+    return &network_kinds[i];
+}
+
 /* True if a network can be opened with the model of a recipe, without files. *bytes: then its size. MEMORY.
  */
 static bool network_fits(const struct family *network, const struct recipe *r, json_int_t *bytes,
                          struct error *e) {
-    bool control = network->kind == FAMILY_CONTROL;
-    struct sluice_part part = {control ? "--control-net" : "--upscale-model", network->name};
+    const struct network_kind *kind = network_kind(network);
+    struct sluice_part part = {kind->flag, network->name};
     struct sluice_model_options options = {
         .struct_size = sizeof options, .family = r->name, .parts = &part, .n_parts = 1};
     struct sluice_model *m = NULL;
@@ -46,7 +63,7 @@ static bool network_fits(const struct family *network, const struct recipe *r, j
     bool fits = model_open(NULL, &options, &m, &failure) == OK;
     if (failure.code == MEMORY) *e = failure;
     *bytes = 0;
-    if (fits) *bytes = (json_int_t)index_bytes(&m->component[control ? MODEL_CONTROL : MODEL_UPSCALER].index);
+    if (fits) *bytes = (json_int_t)index_bytes(&m->component[kind->component].index);
     model_close(m);
     return fits;
 }
@@ -170,15 +187,18 @@ static json_t *family_json(const struct sluice_model *m) {
 
 static json_t *network_json(const struct family *network, struct error *e) {
     json_t *of = json_array(), *modes = json_array(), *sources = json_array();
-    bool control = network->kind == FAMILY_CONTROL, opened = false;
+    const struct network_kind *kind = network_kind(network);
+    bool control = network->kind == FAMILY_CONTROL, of_models = network->kind != FAMILY_UPSCALER,
+         opened = false;
     const char *model = NULL; /* the model that the size is for */
     json_int_t bytes = 0, size = 0;
     for (int i = COUNT_OF(published_networks); i--;)
         if (!strcmp(published_networks[i].family, network->name)) model = published_networks[i].model;
     for (const struct recipe *const *r = recipes; *r && e->code == OK; r++) {
-        if (control ? recipe_family(*r, FAMILY_DENOISER) != network->control.denoiser : opened) continue;
+        if (control ? recipe_family(*r, FAMILY_DENOISER) != network->control.denoiser : opened && !of_models)
+            continue;
         bool fits = network_fits(network, *r, &size, e);
-        if (fits && control) json_push(of, json_string((*r)->name));
+        if (fits && of_models) json_push(of, json_string((*r)->name));
         if (fits && (!opened || (model && !strcmp((*r)->name, model)))) bytes = size;
         opened |= fits;
     }
@@ -188,9 +208,8 @@ static json_t *network_json(const struct family *network, struct error *e) {
         if (!strcmp(published_networks[i].family, network->name))
             json_push(sources, source_json(&published_networks[i].source));
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:I, s:s?, s:o}", "name", network->name, "title",
-                     network->display_name, "kind", control ? "control" : "upscaler", "flag",
-                     control ? "--control-net" : "--upscale-model", "of", of, "modes", modes, "bytes", bytes,
-                     "bytes_for", model, "sources", sources);
+                     network->display_name, "kind", kind->word, "flag", kind->flag, "of", of, "modes", modes,
+                     "bytes", bytes, "bytes_for", model, "sources", sources);
 }
 
 int sluice_families(char **json, struct sluice_error *error) {
@@ -206,8 +225,7 @@ int sluice_families(char **json, struct sluice_error *error) {
         model_close(m);
     }
     for (const struct family *const *f = families; *f && e.code == OK; f++)
-        if ((*f)->kind == FAMILY_CONTROL || (*f)->kind == FAMILY_UPSCALER)
-            json_push(networks, network_json(*f, &e));
+        if (family_outside_pipelines(*f)) json_push(networks, network_json(*f, &e));
     *json = json_to_text(json_pack("{s:i, s:o, s:o}", "version", 1, "families", list, "networks", networks),
                          JSON_INDENT(1), json_failures);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of families");

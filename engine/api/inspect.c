@@ -231,6 +231,8 @@ static json_t *component_json(const struct component *c, const struct config *co
     if (c->family && c->family->kind == FAMILY_CONTROL) json_put(json, "control", control_json(c));
     if (c->family && c->family->kind == FAMILY_UPSCALER)
         json_put(json, "scale", json_integer(c->pixel_factor));
+    if (c->family && c->family->kind == FAMILY_LATENT_UPSCALER)
+        json_put(json, "scale", json_real((double)c->pixel_factor / c->pixel_divisor));
     add_groups(&c->index, json);
     if (tensors) json_put(json, "list", inspect_tensors(&c->index));
     return json;
@@ -496,7 +498,7 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     struct tokenizer_search search = {.sys = sys, .options = o, .files = files, .recipe = to->recipe};
     struct error failure = {0};
     for (int i = 0; i < SLOTS_MAX && to->recipe->slot[i].family; i++)
-        if (to->recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, to->recipe, i))
+        if (to->recipe->slot[i].text.tokenizer && !is_absent(files, to->recipe, i))
             inspect_text(&search, i, to);
     if (tokenizer_check_flag(&search, &failure) != OK) add_line(to->missing, &failure);
     return OK;
@@ -629,7 +631,7 @@ static enum status tokenize_with_model(struct sys *sys, const struct sluice_mode
     if (find_recipe(sys, o, files, &search.recipe, e) != OK) return e->code;
     json_t *encoders = json_array();
     for (int i = 0; i < SLOTS_MAX && search.recipe->slot[i].family && e->code == OK; i++)
-        if (search.recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, search.recipe, i))
+        if (search.recipe->slot[i].text.tokenizer && !is_absent(files, search.recipe, i))
             tokenize_slot(&search, i, text, bytes, encoders, e);
     tokenizer_check_flag(&search, e);
     finish_json(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), json_failures, json, e);

@@ -112,6 +112,21 @@ static void put_slg(json_t *json, const struct sluice_request *r) {
     json_put(json, "slg_end", json_real(r->slg_end));
 }
 
+/* Adds LTX-2's guidance, and the sound's length in latent frames. */
+static void put_sound(const struct job *job, json_t *json) {
+    const struct sluice_request *r = &job->request;
+    json_put(json, "fps", json_integer(r->fps));
+    json_put(json, "audio_latents", json_integer(job->latents.sound[2]));
+    json_put(json, "audio", json_boolean(job_decodes_sound(job)));
+    json_put(json, "audio_cfg_scale", json_real(r->audio_cfg_scale));
+    json_put(json, "stg_scale", json_pack("[f, f]", r->stg_scale, r->audio_stg_scale));
+    json_put(json, "modality_scale", json_pack("[f, f]", r->modality_scale, r->audio_modality_scale));
+    json_put(json, "cfg_rescale", json_pack("[f, f]", r->cfg_rescale, r->audio_cfg_rescale));
+    json_t *blocks = json_array();
+    for (int i = 0; i < r->n_stg_blocks; i++) json_push(blocks, json_integer(r->stg_blocks[i]));
+    json_put(json, "stg_blocks", blocks);
+}
+
 static void put_preview(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
     struct stage_need takes = {0};
@@ -145,6 +160,7 @@ static json_t *request_json(const struct job *job) {
     if (!json || job->settings.decode_only) return json;
     for (int i = 1; i < job->prompts.n_texts; i++) {
         char key[16];
+        if (!recipe->slot[job->prompts.text_slot[i]].text.tokenizer) continue;
         json_put(json, job_numbered("tokens", i, key), tokens_json(job, job->prompts.text_slot[i]));
     }
     /* Lists optional text encoders that the model's files do not include; their embeddings are zeros. */
@@ -171,7 +187,8 @@ static json_t *request_json(const struct job *job) {
     json_array_size(loras) ? json_put(json, "loras", loras) : json_decref(loras);
     if (r->clip_skip) json_put(json, "clip_skip", json_integer(r->clip_skip));
     if (r->prompt_weights) json_put(json, "prompt_weights", json_string(r->prompt_weights));
-    if (job_branches(job) > job->settings.n_prompts) put_slg(json, r);
+    if (job_skips_layers(job)) put_slg(json, r);
+    if (job->latents.sound[0]) put_sound(job, json);
     put_pictures(job, json);
     put_controls(job, json);
     if (job->settings.preview != PREVIEW_NONE) put_preview(job, json);
@@ -504,6 +521,7 @@ json_t *report_json(const struct report *r, json_t *plan, struct device *device)
         hashes_json(r->image_sha256, r->n_images), "measured", "vram_bytes", (json_int_t)r->device_bytes,
         "ram_bytes", (json_int_t)r->peak_bytes, "base_bytes", (json_int_t)r->base_bytes, "library_bytes",
         (json_int_t)r->library_bytes, "stages", stages_json(r), "steps", steps, "replanned", evicted);
+    if (r->n_sounds) json_put(json, "sound_sha256", hashes_json(r->sound_sha256, r->n_sounds));
     if (r->context_bytes)
         json_put(json_object_get(json, "measured"), "context_bytes",
                  json_integer((json_int_t)r->context_bytes));

@@ -68,6 +68,12 @@ bool sluice_model_has_alpha(const sluice_model *model) {
     return model && component_picture_channels(model_decoder(model)) == RGBA;
 }
 
+bool sluice_model_has_sound(const sluice_model *model) {
+    return model && model->recipe && model->recipe->sound.channels &&
+           model_component(model, FAMILY_SOUND_DECODER)->family &&
+           model_component(model, FAMILY_VOCODER)->family;
+}
+
 void sluice_request_defaults(const sluice_model *model, struct sluice_request *request) {
     if (!model || !request) return;
     struct sluice_request ours = {
@@ -88,6 +94,16 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         .slg_start = 0.01,
         .slg_end = 0.2,
     };
+    const struct recipe *recipe = model->recipe;
+    if (recipe->denoising.guides_denoised) {
+        ours.audio_cfg_scale = recipe->defaults.guides.audio_cfg_scale;
+        ours.stg_scale = recipe->defaults.guides.stg_scale;
+        ours.modality_scale = recipe->defaults.guides.modality_scale;
+        ours.cfg_rescale = recipe->defaults.guides.cfg_rescale;
+        ours.stg_blocks = recipe->defaults.guides.stg_blocks;
+        while (ours.n_stg_blocks < STG_BLOCKS_MAX && ours.stg_blocks[ours.n_stg_blocks] >= 0)
+            ours.n_stg_blocks++;
+    }
     size_t bytes = request->struct_size < sizeof ours ? request->struct_size : sizeof ours;
     memset(request, 0, request->struct_size);
     memcpy(request, &ours, bytes);

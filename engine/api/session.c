@@ -80,7 +80,7 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
                                  r->prompt_weights, r->sampler,
                                  r->scheduler,      r->prediction,
                                  r->preview,        r->lora_dir,
-                                 r->hires_upscaler};
+                                 r->hires_upscaler, r->save_audio_latent};
     const struct sluice_picture *const images[] = {r->init_image, r->mask, r->end_image};
     struct sha256_ctx sha;
     sha256_init(&sha);
@@ -94,6 +94,13 @@ static void request_key(const struct sluice_request *r, const int32_t *dim, uint
     hash_controls(&sha, r);
     if (r->slg_layers && r->n_slg_layers > 0 && r->n_slg_layers <= FAMILY_BLOCKS_MAX)
         sha256_update(&sha, (size_t)r->n_slg_layers * sizeof *r->slg_layers, (const uint8_t *)r->slg_layers);
+    if (r->stg_blocks && r->n_stg_blocks > 0 && r->n_stg_blocks <= SLUICE_STG_BLOCKS_MAX)
+        sha256_update(&sha, (size_t)r->n_stg_blocks * sizeof *r->stg_blocks, (const uint8_t *)r->stg_blocks);
+    if (r->sigmas && r->n_sigmas > 0 && r->n_sigmas <= SLUICE_STEPS_MAX)
+        sha256_update(&sha, (size_t)r->n_sigmas * sizeof *r->sigmas, (const uint8_t *)r->sigmas);
+    if (r->upscale_sigmas && r->n_upscale_sigmas > 0 && r->n_upscale_sigmas <= SLUICE_STEPS_MAX)
+        sha256_update(&sha, (size_t)r->n_upscale_sigmas * sizeof *r->upscale_sigmas,
+                      (const uint8_t *)r->upscale_sigmas);
     sha256_digest(&sha, SHA256_DIGEST_SIZE, key);
 }
 

@@ -71,7 +71,7 @@ static void warn_of_guidance_limits(const struct sluice_session_options *to, con
         while (!strcmp(begins, until) && digits++ < 9);
         log_line(to, SLUICE_WARNING, "--cfg-until %s turns guidance off: the first step begins at %s", until,
                  begins);
-    } else if (ends && s->calls[s->n_calls - 1].scale != 1)
+    } else if (ends && s->calls[s->n_calls - 1].guided)
         log_line(to, SLUICE_WARNING, "--cfg-until %g has no effect: the last step begins at %.3g",
                  r->cfg_until, (double)schedule_level(job, &s->grid.step[s->grid.n - 1].at));
 }
@@ -107,7 +107,7 @@ static void warn_of_controls(const struct sluice_session_options *to, const stru
 static void warn_of_slg(const struct sluice_session_options *to, const struct job *job) {
     const struct sluice_request *r = &job->request;
     int n = job->schedule.n_steps, n_in_interval = 0;
-    if (job->settings.decode_only || !r->n_slg_layers || job_branches(job) > job->settings.n_prompts) return;
+    if (job->settings.decode_only || !r->n_slg_layers || job_skips_layers(job)) return;
     for (int step = 0; step < job->schedule.grid.n; step++)
         n_in_interval += schedule_in_slg_interval(job, step);
     if (job->settings.n_prompts == 1)

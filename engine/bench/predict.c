@@ -20,6 +20,7 @@ struct predict_case predict_case_of(const struct family *family, int i) {
                                            .latent_frames = p->latent_frames,
                                            .latent_side = p->latent_side ? p->latent_side : 1,
                                            .latent_columns = p->latent_columns,
+                                           .sound = {p->sound[0], p->sound[1], p->sound[2]},
                                            .picture_side = p->picture_side ? p->picture_side : 1,
                                            .chunk = p->chunk,
                                            .type = DTYPE_BF16,

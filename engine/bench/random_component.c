@@ -117,6 +117,12 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     struct low_rank *adapters = c->adapters;
     c->lane.latent = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     c->lane.prediction = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (sizes->sound[0]) {
+        int32_t sound[4] = {sizes->sound[0], 1, sizes->sound[1], sizes->sound[2]};
+        c->lane.sound = arena_tensor(arena, DTYPE_F32, 4, sound, ok);
+        c->lane.sound_prediction = arena_tensor(arena, DTYPE_F32, 4, sound, ok);
+        c->lane.fps = 24;
+    }
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
     if (sizes->family->kind == FAMILY_UPSCALER) {

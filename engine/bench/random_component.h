@@ -13,7 +13,8 @@ struct random_component_sizes {
     int32_t latent_channels, latent_side, picture_side;
     /* size of the latent; latent_frames 0: one frame; latent_columns 0: as many columns as rows */
     int32_t latent_frames, latent_columns;
-    int chunk; /* frames per chunk of a video VAE; 0: image mode */
+    int32_t sound[3]; /* channels, length and bins of the sound's latent; 0: no sound */
+    int chunk;        /* frames per chunk of a video VAE; 0: image mode */
     /* Precision of products; F32: the family's default precision (family_precision). */
     enum precision precision;
     enum dtype type; /* type of matrices whose rows are whole quantisation blocks; other weights are bf16 */

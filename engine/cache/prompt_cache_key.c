@@ -56,6 +56,7 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
     add(sha, c->settings, sizeof c->settings);
     for (int i = 0; i < HIDDEN_STATES_MAX; i++) add_number(sha, c->reads.hidden.layers[i]);
     add_number(sha, c->reads.hidden.final_norm);
+    add_number(sha, c->reads.hidden.all);
     add_number(sha, c->reads.projected);
     add_number(sha, c->text_columns);
     add_number(sha, c->pooled_columns);
@@ -86,7 +87,7 @@ static void add_encoder(struct sha256_ctx *sha, const struct prompt_cache_input 
     add_component(sha, input->component);
     add_adapters(sha, input->adapters, input->slot);
     add_number(sha, tokens->n_ids);
-    if (n) add(sha, tokens->ids, n * sizeof *tokens->ids);
+    if (tokens->ids) add(sha, tokens->ids, n * sizeof *tokens->ids);
     add_number(sha, tokens->weights != NULL);
     if (tokens->weights) add(sha, tokens->weights, n * sizeof *tokens->weights);
     add_number(sha, tokens->first_key);
@@ -101,7 +102,7 @@ void prompt_cache_key(const struct prompt_cache_input *input, uint8_t key[PROMPT
     add_text(&sha, SLUICE_SOURCES);
     add_text(&sha, input->fingerprint);
     add_encoder(&sha, input);
-    if (input->source) add_encoder(&sha, input->source);
+    for (const struct prompt_cache_input *i = input->source; i; i = i->source) add_encoder(&sha, i);
     add_number(&sha, input->clip_skip);
     add_number(&sha, input->precision);
     add_number(&sha, input->weights);

@@ -55,7 +55,8 @@ enum status requantised_prepare(struct requantised *r, const struct sluice_model
     for (int i = 0; i < MODEL_COMPONENTS && e->code == OK; i++) {
         const struct family *family = model->component[i].family;
         if (!family || family_decodes(family) || family->kind == FAMILY_ENCODER ||
-            family->kind == FAMILY_UPSCALER)
+            family->kind == FAMILY_SOUND_DECODER || family->kind == FAMILY_VOCODER ||
+            family->kind == FAMILY_UPSCALER || family->kind == FAMILY_LATENT_UPSCALER)
             continue;
         bool of_denoiser = family->kind == FAMILY_DENOISER || family->kind == FAMILY_CONTROL;
         if (choice.int8 && !of_denoiser) continue;

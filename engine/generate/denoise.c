@@ -13,7 +13,7 @@
 void scale_model_input(const struct job *job, int image, int i_call) {
     const float *sample = job->layout.latent[image].data;
     float *input = job->layout.input[image].data, scale = job->schedule.calls[i_call].input_scale;
-    int64_t n = tensor_elements(&job->layout.latent[image]);
+    int64_t n = job_sample_values(job);
     for (int64_t i = 0; i < n && input != sample; i++) input[i] = scale * sample[i];
     frame_conditioning_put_clean(job, job->layout.input[image]);
 }
@@ -46,27 +46,60 @@ static void blend_mask(const struct job *job, int image, int i_call, float *scra
     }
 }
 
+/* Applies LTX-2's guidance to one stream: the values of predictions and samples from `first` on. place: index
+ * of the image in its batch group. The input, unlike the sample, has the clean frames of image-to-video. */
+static void guide_denoised(const struct job *job, const struct job_span *span,
+                           const struct denoiser_call *call, int image, int place, bool is_sound) {
+    const struct layout *l = &job->layout;
+    const struct sluice_request *r = &job->request;
+    int64_t video = tensor_elements(&l->latent[image]), first = is_sound ? video : 0;
+    int64_t n = is_sound ? job_sample_values(job) - video : video;
+    const float *pass[BRANCHES_MAX];
+    for (int b = 0; b < BRANCHES_MAX; b++) {
+        int lane = job_span_branch(span, (enum branch)b) * l->images_per_group + place;
+        pass[b] = (const float *)l->prediction[lane].data + first;
+    }
+    struct denoised_guidance guidance = {
+        .sample = (const float *)l->input[image].data + first,
+        .sigma = call->at.noise,
+        .negative = call->guided ? pass[BRANCH_NEGATIVE] : NULL,
+        .stg = span->stg ? pass[BRANCH_STG] : NULL,
+        .isolated = span->isolated ? pass[BRANCH_ISOLATED] : NULL,
+        .cfg_scale = is_sound ? r->audio_cfg_scale : call->scale,
+        .stg_scale = is_sound ? r->audio_stg_scale : r->stg_scale,
+        .modality_scale = is_sound ? r->audio_modality_scale : r->modality_scale,
+        .rescale = is_sound ? r->audio_cfg_rescale : r->cfg_rescale,
+    };
+    if (guidance.negative || guidance.stg || guidance.isolated)
+        guidance_denoised((float *)l->prediction[place].data + first, n, &guidance);
+}
+
 /* Applies the sampler's update to one image's sample after denoiser call i_call. place: index of the image in
  * its batch group. */
-static enum status move_sample(struct running *r, int i_call, int image, int place, struct error *e) {
+static enum status move_sample(struct running *r, const struct job_span *span, int i_call, int image,
+                               int place, struct error *e) {
     struct job *job = r->pass;
     struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
     const struct sampling *s = &job->settings.sampling;
     const struct denoiser_call *call = &job->schedule.calls[i_call];
     struct tensor sample = l->latent[image], guided = l->prediction[place];
-    struct tensor skipped = l->prediction[PROMPTS_MAX * l->images_per_group + place];
+    int negative = job_span_branch(span, BRANCH_NEGATIVE) * l->images_per_group + place,
+        skip = job_span_branch(span, BRANCH_SKIP) * l->images_per_group + place;
+    struct tensor skipped = l->prediction[skip];
     float *output = guided.data, *history[SAMPLER_HISTORY_MAX];
-    int64_t n = tensor_elements(&sample);
+    int64_t n = job_sample_values(job);
     bool previews = call->ends_step && !r->no_previews && schedule_previews_step(job, call->step);
     bool draws = s->sampler->draws_noise != NOISE_NEVER && job->schedule.grid.step[call->step].to.noise > 0 &&
                  (s->sampler->draws_noise == NOISE_EVERY_EVALUATION || call->ends_step);
     /* Guidance. */
     if (call->slg_scale != 0) guidance_slg_begin(skipped, guided, call->slg_scale);
-    if (call->scale != 1) {
+    if (recipe->denoising.guides_denoised) {
+        guide_denoised(job, span, call, image, place, false);
+        if (job->latents.sound[0]) guide_denoised(job, span, call, image, place, true);
+    } else if (call->scale != 1) {
         double norm = job->request.cfg_norm > 0 ? job->request.cfg_norm * guidance_norm(guided) : INFINITY;
-        recipe->denoising.guide(guided, l->prediction[l->images_per_group + place], recipe->patch,
-                                call->scale);
+        recipe->denoising.guide(guided, l->prediction[negative], recipe->patch, call->scale);
         if (norm < INFINITY) guidance_limit_norm(guided, norm);
     }
     if (call->slg_scale != 0) guidance_slg_add(guided, skipped);
@@ -88,7 +121,9 @@ static enum status move_sample(struct running *r, int i_call, int image, int pla
                                                 .n = n});
     if (l->mask.rank) blend_mask(job, image, i_call, output);
     if (i_call + 1 < job->schedule.n_calls) scale_model_input(job, image, i_call + 1);
-    check_finite(sample, "the latent", "denoise", call->step, e);
+    struct tensor sound = job_sound(job, sample);
+    if (check_finite(sample, "the latent", "denoise", call->step, e) == OK && sound.rank)
+        check_finite(sound, "the sound's latent", "denoise", call->step, e);
     return e->code == OK && previews ? preview_emit(r, image, call->step, e) : e->code;
 }
 
@@ -96,10 +131,11 @@ enum status denoise_evaluation_ended(struct running *r, int stage, int evaluatio
     struct job *job = r->pass;
     const struct layout *l = &job->layout;
     int groups = l->choice.groups, group = evaluation % groups, first, n;
-    int i_call = job->schedule.spans[l->span[stage]].first_call + evaluation / groups;
+    const struct job_span *span = &job->schedule.spans[l->span[stage]];
+    int i_call = span->first_call + evaluation / groups;
     const struct denoiser_call *call = &job->schedule.calls[i_call];
     layout_images(l, job->latents.batch, group, &first, &n);
-    for (int i = 0; i < n && e->code == OK; i++) move_sample(r, i_call, first + i, i, e);
+    for (int i = 0; i < n && e->code == OK; i++) move_sample(r, span, i_call, first + i, i, e);
     if (e->code != OK || group + 1 < groups || !call->ends_step) return e->code;
     if (job->request.dump) dump_step_latents(job, call->step + 1, e);
     progress_step_ended(r, running_step(r, call->step));
@@ -118,6 +154,12 @@ enum status denoise_stage_ended(struct running *r, int stage, struct error *e) {
         sha256_hex(l->video[i].data, (size_t)tensor_bytes(&l->video[i]), report->latent_sha256[i]);
     }
     report->n_latents = job->latents.batch;
+    struct tensor sound[BATCH_MAX];
+    for (int i = 0; i < job->latents.batch; i++) sound[i] = job_sound(job, l->latent[i]);
+    if (job->request.save_audio_latent &&
+        latents_save(job->sys, job->request.save_audio_latent, "latent", job->model->recipe->name, sound,
+                     job->latents.batch, e) != OK)
+        return e->code;
     if (job->request.save_latent)
         latents_save(job->sys, job->request.save_latent, "latent", job->model->recipe->name, l->video,
                      job->latents.batch, e);

@@ -71,10 +71,18 @@ enum status dump_save(struct sys *sys, const char *folder, const char *name, str
 
 enum status dump_step_latents(const struct job *job, int step, struct error *e) {
     const struct job *first = job->context.first_pass;
+    int number = first ? first->schedule.grid.n + 1 + step : step;
     char name[32];
-    snprintf(name, sizeof name, "latent_%03d", first ? first->schedule.grid.n + 1 + step : step);
+    snprintf(name, sizeof name, "latent_%03d", number);
     char *path = dump_path(job->sys, job->request.dump, name, e);
     if (path) latents_save(job->sys, path, name, NULL, job->layout.latent, job->latents.batch, e);
+    job->sys->release(job->sys, path);
+    if (!job->latents.sound[0] || e->code != OK) return e->code;
+    struct tensor sound[BATCH_MAX];
+    for (int i = 0; i < job->latents.batch; i++) sound[i] = job_sound(job, job->layout.latent[i]);
+    snprintf(name, sizeof name, "sound_%03d", number);
+    path = dump_path(job->sys, job->request.dump, name, e);
+    if (path) latents_save(job->sys, path, name, NULL, sound, job->latents.batch, e);
     job->sys->release(job->sys, path);
     return e->code;
 }

@@ -8,6 +8,7 @@
 #include "engine/generate/prompt_embeds.h"
 #include "engine/generate/second_pass.h"
 #include "engine/generate/running.h"
+#include "engine/generate/sound.h"
 #include "engine/generate/upscale.h"
 #include "engine/job/layout.h"
 #include "engine/job/upscale.h"
@@ -33,6 +34,8 @@ static enum status evaluation_ended(void *user, const struct visit *visit, struc
     progress_evaluation_ends(r);
     if (kind == &stage_vision || kind == &stage_encode) encode_ended(r, stage, evaluation, e);
     if (kind == &stage_denoise) denoise_evaluation_ended(r, stage, evaluation, e);
+    if (kind == &stage_sound) sound_decoded(r, evaluation, e);
+    if (kind == &stage_vocoder) sound_vocoded(r, evaluation, e);
     if (kind == &stage_decode) images_decoded(r, stage, evaluation, e);
     if (kind == &stage_upscale) images_enlarged(r, stage, evaluation, e);
     progress_evaluation_ended(r, visit);
@@ -49,6 +52,7 @@ static enum status stage_ended(void *user, int i_stage, struct error *e) {
     if (kind == &stage_encode && job->request.dump && !initial_latents_need_no_picture(job))
         dump_step_latents(job, 0, e);
     if (kind == &stage_denoise) denoise_stage_ended(r, stage, e);
+    if (kind == &stage_upsample) second_pass_upsampled(r, e);
     bool last = kind == &stage_denoise && job->layout.span[stage] + 1 == job->schedule.n_spans;
     if (last && job->second_pass && e->code == OK) second_pass_begin(r, e);
     progress_stage_begins(r);

@@ -54,7 +54,7 @@ static void emit(struct running *r, int image, int frame, struct tensor rgb, str
         .loras = job->settings.decode_only ? NULL : job->context.adapters->names,
         .negative_prompt = job->settings.n_prompts > 1 ? job->request.negative_prompt : NULL,
         .video_sha256 = last ? report->image_sha256[image] : NULL,
-        .slg_scale = job_branches(job) > job->settings.n_prompts ? job->request.slg_scale : 0,
+        .slg_scale = job_skips_layers(job) ? job->request.slg_scale : 0,
         .cfg_norm = job->settings.decode_only ? 0 : job->request.cfg_norm,
         .cfg_until = job->settings.decode_only ? 1 : job->request.cfg_until,
         .decoder = tiny ? tiny->family->name : NULL,

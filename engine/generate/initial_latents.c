@@ -100,7 +100,8 @@ static void take_latent(struct running *r, int image, struct tensor moments, boo
 
 void begin_sampling(struct job *job, int image, const float *picture) {
     struct tensor latent = job->layout.latent[image];
-    grid_initial_sample(&job->schedule.grid, latent.data, picture, tensor_elements(&latent));
+    int64_t n = picture ? tensor_elements(&latent) : job_sample_values(job);
+    grid_initial_sample(&job->schedule.grid, latent.data, picture, n);
     scale_model_input(job, image, 0);
 }
 
@@ -247,7 +248,9 @@ enum status initial_latents_make(struct running *r, struct error *e) {
     }
     if (e->code != OK || control_images_begin(job, e) != OK) return e->code;
     for (int i = 0; i < job->latents.batch && initial_latents_need_no_picture(job); i++) {
+        struct tensor sound = job_sound(job, l->latent[i]);
         if (!r->latent_file) draw_noise(r, i, l->latent[i]);
+        if (sound.rank) draw_noise(r, i, sound);
         begin_sampling(job, i, NULL);
     }
     if (!l->mask.rank) return OK;

@@ -22,6 +22,24 @@ bool job_decodes(const struct job *job) {
     return job->second_pass ? job->settings.hires >= HIRES_LANCZOS : !job->request.no_decode;
 }
 
+int64_t job_sample_values(const struct job *job) {
+    const struct job_latents *size = &job->latents;
+    return (int64_t)size->C * size->F * size->Y * size->X +
+           (int64_t)size->sound[0] * size->sound[2] * size->sound[3];
+}
+
+struct tensor job_sound(const struct job *job, struct tensor latent) {
+    if (!job->latents.sound[0]) return (struct tensor){0};
+    float *values = latent.data;
+    return tensor_make(values ? values + tensor_elements(&latent) : NULL, DTYPE_F32, 4, job->latents.sound);
+}
+
+bool job_decodes_sound(const struct job *job) {
+    return job->latents.sound[0] && !job->request.no_audio && job_decodes(job) && !job->second_pass &&
+           model_component(job->model, FAMILY_SOUND_DECODER)->family &&
+           model_component(job->model, FAMILY_VOCODER)->family;
+}
+
 bool job_blends_mask(const struct job *job) {
     return job->request.mask && !job->settings.decode_only &&
            job->model->recipe->images.concat == CONCAT_NONE;
@@ -36,6 +54,12 @@ int job_branches(const struct job *job) {
     for (int i = 0; i < job->schedule.n_spans; i++)
         if (job_span_branches(&job->schedule.spans[i]) > n) n = job_span_branches(&job->schedule.spans[i]);
     return n;
+}
+
+bool job_skips_layers(const struct job *job) {
+    for (int i = 0; i < job->schedule.n_spans; i++)
+        if (job->schedule.spans[i].n_slg_calls) return true;
+    return false;
 }
 
 double job_flops(const struct job *job) {
@@ -106,10 +130,10 @@ static void list_step(struct job *job, int step, bool guided) {
     struct job_schedule *to = &job->schedule;
     const struct sampling *s = &job->settings.sampling;
     struct job_span *span = &to->spans[to->n_spans - 1];
-    struct denoiser_call call = {.step = step, .scale = guided ? span->scale : 1};
+    struct denoiser_call call = {
+        .step = step, .scale = guided ? span->scale : 1, .guided = guided && span->n_prompts > 1};
     /* Skip-layer guidance applies to guided steps. */
-    if (call.scale != 1 && r->n_slg_layers && schedule_in_slg_interval(job, step))
-        call.slg_scale = r->slg_scale;
+    if (call.guided && r->n_slg_layers && schedule_in_slg_interval(job, step)) call.slg_scale = r->slg_scale;
     for (call.evaluation = 0; call.evaluation < s->sampler->evaluations; call.evaluation++) {
         call.at = to->grid.step[step].at;
         if (call.evaluation && !s->sampler->evaluation_point(&to->grid, step, call.evaluation, &call.at))
@@ -120,7 +144,7 @@ static void list_step(struct job *job, int step, bool guided) {
         to->calls[to->n_calls] = call;
         to->timestep_inputs[to->n_calls++] = s->prediction->timestep_input(call.at.timestep);
         span->n_calls++;
-        if (call.scale != 1) span->n_guided_calls = span->n_calls;
+        if (call.guided) span->n_guided_calls = span->n_calls;
     }
     to->calls[to->n_calls - 1].ends_step = true;
 }
@@ -129,7 +153,8 @@ enum status schedule_make(struct job *job, struct error *e) {
     const struct sluice_model *m = job->model;
     struct job_schedule *to = &job->schedule;
     const struct recipe *recipe = m->recipe;
-    size_t n = (size_t)job->request.steps + GRID_EXTRA_STEPS;
+    const struct sluice_request *r = &job->request;
+    size_t n = (size_t)r->steps + GRID_EXTRA_STEPS;
     size_t calls = n * (size_t)job->settings.sampling.sampler->evaluations;
     struct sys *sys = job->sys;
     bool adds = !job->settings.sampling.prediction->is_flow;
@@ -141,18 +166,23 @@ enum status schedule_make(struct job *job, struct error *e) {
         return error_set(e, MEMORY, "no memory for %zu steps", n);
     if (adds) noise_table_fill(to->noise, &job->settings.sampling.noise);
     fill_grid(job);
-    bool guided = true;
+    bool guided = true, guides = recipe->denoising.guides_denoised;
+    bool guides_sound = guides && r->audio_cfg_scale != 1,
+         stg = guides && (r->stg_scale != 0 || r->audio_stg_scale != 0),
+         isolated = guides && (r->modality_scale != 1 || r->audio_modality_scale != 1);
     for (int step = 0; step < to->grid.n; step++) {
         guided = guided && is_guided_at(job, &to->grid.step[step].at);
         /* Models with two denoisers (WAN 2.2) use the second one below the boundary timestep. */
         float timestep = to->grid.step[step].at.timestep;
         bool low = m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
-        double scale = !guided ? 1 : low ? job->request.cfg_scale_low : job->request.cfg_scale;
+        double scale = !guided ? 1 : low ? r->cfg_scale_low : r->cfg_scale;
         if (!to->n_spans || to->spans[to->n_spans - 1].slot != recipe->denoising.span[low].slot)
             to->spans[to->n_spans++] = (struct job_span){.slot = recipe->denoising.span[low].slot,
                                                          .first_call = to->n_calls,
                                                          .scale = scale,
-                                                         .n_prompts = scale == 1 ? 1 : 2};
+                                                         .n_prompts = scale != 1 || guides_sound ? 2 : 1,
+                                                         .stg = stg,
+                                                         .isolated = isolated};
         list_step(job, step, guided);
     }
     return OK;

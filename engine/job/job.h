@@ -24,8 +24,11 @@
 
 enum { BATCH_MAX = SLUICE_BATCH_MAX };
 
-/* Guidance branches: conditional, unconditional, and skip-layer guidance of the conditional prompt. */
-enum { PROMPTS_MAX = 2, BRANCHES_MAX = PROMPTS_MAX + 1 };
+enum { PROMPTS_MAX = 2 };
+/* Guidance branches: passes of the denoiser for one image, in the order of their lanes. All but the negative
+ * prompt's are of the positive prompt: the prediction itself, LTX-2's spatio-temporal and modality guidance,
+ * skip-layer guidance. The last two may end before the others (lane.evaluations). */
+enum branch { BRANCH_PROMPT, BRANCH_STG, BRANCH_ISOLATED, BRANCH_NEGATIVE, BRANCH_SKIP, BRANCHES_MAX };
 
 /* The model, device and session caches that a job uses. */
 struct job_context {
@@ -44,8 +47,17 @@ struct job_context {
 /* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
 enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVIEWS };
 
-/* How a second pass (--hires) enlarges the first pass's result: the latent, or the decoded image. */
-enum hires { HIRES_NONE, HIRES_NEAREST, HIRES_BILINEAR, HIRES_LANCZOS, HIRES_MODEL, N_HIRES };
+/* How a second pass (--hires, --upscaler) enlarges the first pass's result: the latent, resized or by a
+ * latent upscaler; or the decoded image. */
+enum hires {
+    HIRES_NONE,
+    HIRES_NEAREST,
+    HIRES_BILINEAR,
+    HIRES_UPSCALER,
+    HIRES_LANCZOS,
+    HIRES_MODEL,
+    N_HIRES,
+};
 
 /* The choices of the request, with absent ones taken from model and device. */
 struct job_settings {
@@ -83,6 +95,7 @@ struct job_control {
 struct job_latents {
     int batch;              /* number of images or videos in the batch */
     int32_t C, F, Y, X;     /* dimensions of one latent; F includes the reference frames */
+    int32_t sound[4];       /* dimensions of the latent of a video's sound [C, 1, L, B]; 0: no sound */
     int n_clean_frames;     /* number of latent frames taken from the input image, without noise */
     int n_reference_frames; /* number of VACE reference frames in front of the video */
     int n_chunks;
@@ -198,22 +211,29 @@ struct denoiser_call {
     bool ends_step;
     struct grid_point at; /* sigma and timestep of the sample */
     float input_scale;    /* factor on the sample to get the denoiser's input */
-    double scale;         /* guidance scale; 1: no guidance, no unconditional lane */
+    double scale;         /* guidance scale; 1: no guidance */
     double slg_scale;     /* skip-layer guidance scale; 0: off */
+    bool guided;          /* the negative prompt is evaluated too */
 };
 
 /* A range of consecutive calls of one denoiser. */
 struct job_span {
     int slot, first_call, n_calls;
     int n_prompts;      /* number of prompts evaluated: 2 with guidance, else 1 */
-    double scale;       /* guidance scale; 1: no call is guided */
+    double scale;       /* guidance scale; 1: no guidance, except of sound */
     int n_guided_calls; /* number of leading calls with guidance, the only ones with unconditional lanes */
     int first_slg_call; /* first call with skip-layer guidance lanes, counted from first_call */
     int n_slg_calls;
+    bool stg, isolated; /* spatio-temporal guidance, modality guidance; of all calls */
 };
-/* Number of guidance branches, each a lane of every image: one per prompt, one for skip-layer guidance. */
+/* Number of the span's branches before `branch`: its index, if the span has that branch. */
+static inline int job_span_branch(const struct job_span *span, enum branch branch) {
+    return (branch > BRANCH_PROMPT) + (branch > BRANCH_STG && span->stg) +
+           (branch > BRANCH_ISOLATED && span->isolated) + (branch > BRANCH_NEGATIVE && span->n_prompts > 1);
+}
+/* Number of guidance branches, each a lane of every image. */
 static inline int job_span_branches(const struct job_span *span) {
-    return span->n_prompts + (span->n_slg_calls > 0);
+    return job_span_branch(span, BRANCH_SKIP) + (span->n_slg_calls > 0);
 }
 
 /* Noise levels and denoiser calls of the run. */
@@ -276,9 +296,13 @@ struct layout {
     /* Output of each text encoder per prompt: a view of `text` or `pooled`, or a separate tensor that the
      * host copies into `text` or `pooled`. */
     struct tensor encoder_text[SLOTS_MAX][PROMPTS_MAX], encoder_pooled[SLOTS_MAX][PROMPTS_MAX];
-    struct tensor latent[BATCH_MAX]; /* latent of each image [C, F, Y, X] */
-    struct tensor video[BATCH_MAX];  /* view of the latent without the VACE reference frames in front */
-    struct tensor input[BATCH_MAX];  /* the denoiser's input: the latent itself, or a scaled copy */
+    /* Latent of each image [C, F, Y, X]. Like input, history, noise and prediction, it is followed in memory
+     * by the values of the sound's latent: see job_sound. */
+    struct tensor latent[BATCH_MAX];
+    /* Second pass: final latents of the first pass, which a latent upscaler reads. */
+    struct tensor first_latent[BATCH_MAX];
+    struct tensor video[BATCH_MAX]; /* view of the latent without the VACE reference frames in front */
+    struct tensor input[BATCH_MAX]; /* the denoiser's input: the latent itself, or a scaled copy */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX]; /* earlier predictions that the sampler keeps */
     struct tensor noise;                                   /* noise that the sampler adds in a step */
     /* Concat channels of each image; rank 0: none. One shared tensor if they hold no sampled latents. */
@@ -300,9 +324,10 @@ struct layout {
     struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
     struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
     struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */
-    struct tensor picture;     /* decoded frames of a chunk [N, Y, X, C] F32; C: 3, or 4 with alpha */
-    struct tensor rgb;         /* one decoded frame [Y, X, C] U8; layout_split_alpha leaves packed RGB */
-    struct tensor alpha;       /* alpha of that frame [Y, X] U8; rank 0: the model has no alpha */
+    struct tensor mel[BATCH_MAX], wave; /* spectrogram of each video's sound; samples of one: see lane.mel */
+    struct tensor picture; /* decoded frames of a chunk [N, Y, X, C] F32; C: 3, or 4 with alpha */
+    struct tensor rgb;     /* one decoded frame [Y, X, C] U8; layout_split_alpha leaves packed RGB */
+    struct tensor alpha;   /* alpha of that frame [Y, X] U8; rank 0: the model has no alpha */
     struct encoded_tensors encoded[ENCODED_MAX];
     /* Tensors of the upscaler's stage; rank 0: there is none. decoded, decoded_alpha: all decoded frames, U8
      * [N, Y, X, 3] and [N, Y, X]. input, enlarged: lane.picture and lane.enlarged. rgb, alpha: the enlarged
@@ -359,6 +384,12 @@ const struct component *job_tiny_decoder(const struct job *job);
 struct picture_size job_output_size(const struct job *job);
 /* True if the run decodes the job's latents: as the result, or for a second pass that enlarges images. */
 bool job_decodes(const struct job *job);
+/* Number of values of an image's sample: of the latent, then of its sound. */
+int64_t job_sample_values(const struct job *job);
+/* The latent of the sound [C, 1, L, B] that follows a latent of the layout in memory; rank 0: no sound. */
+struct tensor job_sound(const struct job *job, struct tensor latent);
+/* True if the run decodes the sound of its videos. */
+bool job_decodes_sound(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
  * that has no mask channels. */
 bool job_blends_mask(const struct job *job);
@@ -367,6 +398,8 @@ bool job_blends_mask(const struct job *job);
 bool job_init_is_reference(const struct job *job);
 /* The largest number of guidance branches of any span. */
 int job_branches(const struct job *job);
+/* True if any step uses skip-layer guidance. */
+bool job_skips_layers(const struct job *job);
 /* FLOPs of the whole run. */
 double job_flops(const struct job *job);
 /* Index in pictures.encoded of the picture that lane `number` encodes, in a stage with the given slot and

@@ -74,9 +74,8 @@ static void list_picture_places(const struct job *job, int prompt,
     }
 }
 
-/* Lanes of a group of images: the lane index is branch * images_per_group + image. Branches: conditional,
- * unconditional, then skip-layer guidance of the conditional prompt. Groups smaller than the largest have
- * padding lanes. */
+/* Lanes of a group of images: the lane index is branch * images_per_group + image (job_span_branch). Groups
+ * smaller than the largest have padding lanes. */
 static void connect_denoise(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     const struct job_span *span = &job->schedule.spans[l->span[s]];
     int n_lanes = l->images_per_group * job_span_branches(span), groups = l->choice.groups;
@@ -84,29 +83,37 @@ static void connect_denoise(const struct job *job, const struct layout *l, int s
     for (int i = 0; i < groups * n_lanes; i++) {
         int group = i / n_lanes, branch = i % n_lanes / l->images_per_group, place = i % l->images_per_group,
             first, n;
-        bool skips = branch == span->n_prompts;
-        int prompt = skips ? 0 : branch;
+        int prompt = span->n_prompts > 1 && branch == job_span_branch(span, BRANCH_NEGATIVE);
         layout_images(l, job->latents.batch, group, &first, &n);
         int image = place < n ? first + place : first;
-        lanes[i] = (struct lane){.prompt = prompt,
-                                 .text = l->text[prompt],
-                                 .pooled = l->pooled[prompt],
-                                 .latent = l->input[image],
-                                 .concat = l->concat[image],
-                                 .image = l->image,
-                                 .n_clean_frames = job->latents.n_clean_frames,
-                                 .prediction = l->prediction[i % n_lanes],
-                                 .guidance = (float)job->request.guidance,
-                                 .operand = job->device->operands.in[job->settings.precision],
-                                 .hoisted = hoisted,
-                                 .keeps_prefix = l->choice.keeps_prefix,
-                                 .padding = place >= n};
-        if (skips) {
+        lanes[i] =
+            (struct lane){.prompt = prompt,
+                          .text = l->text[prompt],
+                          .pooled = l->pooled[prompt],
+                          .latent = l->input[image],
+                          .concat = l->concat[image],
+                          .image = l->image,
+                          .n_clean_frames = job->latents.n_clean_frames,
+                          .prediction = l->prediction[i % n_lanes],
+                          .sound = job_sound(job, l->input[image]),
+                          .sound_prediction = job_sound(job, l->prediction[i % n_lanes]),
+                          .fps = (float)job->request.fps,
+                          .isolated = span->isolated && branch == job_span_branch(span, BRANCH_ISOLATED),
+                          .guidance = (float)job->request.guidance,
+                          .operand = job->device->operands.in[job->settings.precision],
+                          .hoisted = hoisted,
+                          .keeps_prefix = l->choice.keeps_prefix,
+                          .padding = place >= n};
+        if (span->stg && branch == job_span_branch(span, BRANCH_STG)) {
+            lanes[i].stg_blocks = job->request.stg_blocks;
+            lanes[i].n_stg_blocks = job->request.n_stg_blocks;
+        }
+        if (span->n_slg_calls && branch == job_span_branch(span, BRANCH_SKIP)) {
             lanes[i].skip_layers = job->request.slg_layers;
             lanes[i].n_skip_layers = job->request.n_slg_layers;
             lanes[i].evaluations.first = span->first_slg_call * groups;
             lanes[i].evaluations.n = span->n_slg_calls * groups;
-        } else if (branch && span->n_guided_calls < span->n_calls) {
+        } else if (prompt && span->n_guided_calls < span->n_calls) {
             lanes[i].evaluations.n = span->n_guided_calls * groups;
         }
         memcpy(lanes[i].reference, l->reference, sizeof l->reference);
@@ -195,24 +202,33 @@ static void connect_decode(const struct job *job, const struct layout *l, int s,
         lanes[i] = (struct lane){.tiled = l->choice.tiled, .latent = l->video[i], .picture = l->picture};
 }
 
+static void connect_sound(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    for (int i = 0; i < l->stages[s].n_lanes; i++)
+        lanes[i] = (struct lane){.sound = job_sound(job, l->latent[i]), .mel = l->mel[i], .wave = l->wave};
+}
+
 static void connect_upscale(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     (void)job;
     for (int i = 0; i < l->stages[s].n_lanes; i++)
         lanes[i] = (struct lane){.picture = l->upscale.input, .enlarged = l->upscale.enlarged};
 }
 
+/* Each lane reads the first pass's latent of a video and writes the second pass's. */
+static void connect_upsample(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    (void)s;
+    for (int i = 0; i < job->latents.batch; i++)
+        lanes[i] = (struct lane){.latent = l->first_latent[i], .enlarged = l->latent[i]};
+}
+
 const struct stage_kind stage_text = {.name = "text", .encodes_prompts = true, .connect = connect_text};
-
 const struct stage_kind stage_vision = {.name = "vision", .encodes_prompts = true, .connect = connect_encode};
-
 const struct stage_kind stage_encode = {.name = "encode", .full_frames = true, .connect = connect_encode};
-
 const struct stage_kind stage_hoist = {.name = "hoist", .denoises = true, .connect = connect_denoise};
-
 const struct stage_kind stage_denoise = {.name = "denoise", .denoises = true, .connect = connect_denoise};
-
 const struct stage_kind stage_decode = {.name = "decode", .full_frames = true, .connect = connect_decode};
-
+const struct stage_kind stage_sound = {.name = "sound", .connect = connect_sound};
+const struct stage_kind stage_vocoder = {.name = "vocoder", .connect = connect_sound};
+const struct stage_kind stage_upsample = {.name = "upsample", .connect = connect_upsample};
 const struct stage_kind stage_upscale = {.name = "upscale", .connect = connect_upscale};
 
 /* Makes prompt_embeds and pooled_projections. A text encoder writes directly into prompt_embeds or
@@ -368,6 +384,27 @@ static void make_upscale(const struct job *job, struct layout *l, struct arena *
     if (upscale_has_alpha(job)) l->upscale.alpha = arena_tensor(arena, DTYPE_U8, 2, output + 1, ok);
 }
 
+/* Makes a latent, followed in memory by the latent of its sound. */
+static struct tensor make_sample(const struct job *job, struct arena *arena, bool *ok) {
+    const struct job_latents *size = &job->latents;
+    int64_t n = job_sample_values(job);
+    if (n > INT32_MAX) *ok = false;
+    struct tensor all = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, n > INT32_MAX ? 1 : (int32_t)n}, ok);
+    return tensor_make(all.data, DTYPE_F32, 4, (int32_t[]){size->C, size->F, size->Y, size->X});
+}
+
+/* Makes the spectrograms of all videos' sound, and the samples of one. */
+static void make_sound(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
+    const struct component *decoder = model_component(job->model, FAMILY_SOUND_DECODER),
+                           *vocoder = model_component(job->model, FAMILY_VOCODER);
+    int32_t frames = (job->latents.sound[2] - 1) * component_frame_factor(decoder) + 1;
+    if (!job_decodes_sound(job)) return;
+    for (int i = 0; i < job->latents.batch; i++)
+        l->mel[i] = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){frames, decoder->mel_columns}, ok);
+    l->wave = arena_tensor(arena, DTYPE_F32, 2,
+                           (int32_t[]){frames * vocoder->samples_a_frame, vocoder->sound_channels}, ok);
+}
+
 static void make_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct job_latents *size = &job->latents;
     int32_t latent[4] = {size->C, size->F, size->Y, size->X}, concat[4];
@@ -379,19 +416,16 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
     }
     int32_t video[4] = {size->C, size->F - size->n_reference_frames, size->Y, size->X};
     for (int i = 0; i < size->batch; i++) {
-        l->latent[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->latent[i] = make_sample(job, arena, ok);
         l->video[i] = tensor_make(l->latent[i].data, DTYPE_F32, 4, video);
     }
     const struct sampler *sampler = job->settings.decode_only ? NULL : job->settings.sampling.sampler;
     for (int i = 0; i < size->batch; i++) {
-        l->input[i] = job->schedule.scales_input || size->n_clean_frames
-                          ? arena_tensor(arena, DTYPE_F32, 4, latent, ok)
-                          : l->latent[i];
-        for (int k = 0; sampler && k < sampler->history; k++)
-            l->history[i][k] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->input[i] =
+            job->schedule.scales_input || size->n_clean_frames ? make_sample(job, arena, ok) : l->latent[i];
+        for (int k = 0; sampler && k < sampler->history; k++) l->history[i][k] = make_sample(job, arena, ok);
     }
-    if (sampler && sampler->draws_noise != NOISE_NEVER)
-        l->noise = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+    if (sampler && sampler->draws_noise != NOISE_NEVER) l->noise = make_sample(job, arena, ok);
     /* All images of the batch share concat channels that contain no sampled latents. */
     enum concat_rule rule = job->model->recipe->images.concat;
     bool shared = rule == CONCAT_I2V || rule == CONCAT_CONTROL || rule == CONCAT_CONTROL_IMAGE;
@@ -404,7 +438,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
     }
     if (job_init_is_reference(job)) l->reference[0] = l->inpaint_latent[0];
     for (int i = 0; i < l->images_per_group * job_branches(job); i++)
-        l->prediction[i] = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
+        l->prediction[i] = make_sample(job, arena, ok);
     if (job->settings.preview != PREVIEW_NONE) l->denoised = arena_tensor(arena, DTYPE_F32, 4, latent, ok);
     if (job->settings.preview == PREVIEW_LATENT) {
         /* The preview of a video is a contact sheet of all latent frames, with about as many columns as rows.
@@ -419,6 +453,7 @@ static void make_tensors(const struct job *job, struct layout *l, struct arena *
         if ((rank = job_control_shape(job, i, dim)))
             l->control_input[i] = arena_tensor(arena, DTYPE_F32, rank, dim, ok);
     }
+    make_sound(job, l, arena, ok);
     make_pictures(job, l, arena, ok);
     make_upscale(job, l, arena, ok);
 }
@@ -494,7 +529,9 @@ static void list_stages(const struct job *job, struct layout *l) {
             add_stage(job, l, &stage_text, slot, 0, job->prompts.hits.n_misses[slot], 1);
         if (kind == FAMILY_VISION) add_encode_stage(job, l, &stage_vision, slot, 1);
     }
-    int encoder = recipe_slot(recipe, FAMILY_ENCODER);
+    int encoder = recipe_slot(recipe, FAMILY_ENCODER), batch = job->latents.batch;
+    if (second_pass_upsamples(job))
+        add_stage(job, l, &stage_upsample, MODEL_LATENT_UPSCALER, 0, batch, batch);
     add_encode_stage(job, l, &stage_encode, encoder, 1);
     if (job->pictures.n_encoded_chunks > 1)
         add_encode_stage(job, l, &stage_encode, encoder, job->pictures.n_encoded_chunks);
@@ -504,13 +541,15 @@ static void list_stages(const struct job *job, struct layout *l) {
         add_stage(job, l, &stage_hoist, job->schedule.spans[i].slot, i, lanes, 1);
         add_stage(job, l, &stage_denoise, job->schedule.spans[i].slot, i, lanes, calls * l->choice.groups);
     }
-    int evaluations = job->latents.batch * job->latents.n_chunks;
+    if (job_decodes_sound(job)) {
+        add_stage(job, l, &stage_sound, recipe_slot(recipe, FAMILY_SOUND_DECODER), 0, batch, batch);
+        add_stage(job, l, &stage_vocoder, recipe_slot(recipe, FAMILY_VOCODER), 0, batch, batch);
+    }
     if (job_decodes(job))
-        add_stage(job, l, &stage_decode, job->settings.decoder_slot, 0, job->latents.batch, evaluations)
+        add_stage(job, l, &stage_decode, job->settings.decoder_slot, 0, batch, batch * job->latents.n_chunks)
             ->n_chunks = job->latents.n_chunks;
     if (job->upscale.to.width)
-        add_stage(job, l, &stage_upscale, job->upscale.component, 0, job->latents.batch,
-                  job->latents.batch * job->request.frames);
+        add_stage(job, l, &stage_upscale, job->upscale.component, 0, batch, batch * job->request.frames);
 }
 
 /* Lists the blocks of stage s: those of the component, of control networks, and of gathered rows. */
@@ -667,6 +706,7 @@ static enum status append_second_pass(const struct job *job, struct layout *l, s
     memcpy(second->text, l->text, sizeof l->text);
     memcpy(second->pooled, l->pooled, sizeof l->pooled);
     memcpy(second->reference, l->reference, sizeof l->reference);
+    memcpy(second->first_latent, l->latent, sizeof l->latent);
     struct layout_choice choice = l->choice;
     choice.hoisted >>= DENOISER_SPANS_MAX; /* the bits of the second pass: see choose_hoisted */
     if (open_pass(job->second_pass, choice, &l->interstage, second, e) != OK) return e->code;

@@ -8,6 +8,8 @@
 #include "engine/job/second_pass.h"
 #include "engine/job/upscale.h"
 
+#include <math.h>
+
 /* Builds the session's components with the request's weight type and adapters. Frees components with adapters
  * before their base components change, because a component with adapters refers to the base component's
  * weights. */
@@ -39,7 +41,9 @@ static enum status set_sizes(struct job *job, struct error *e) {
     bool is_vace = m->recipe->images.concat == CONCAT_CONTROL && !settings->decode_only;
     bool animates = r->init_image && m->init == INIT_FIRST_FRAME && !settings->decode_only;
     int32_t frames = (r->frames - 1) / factor + 1;
-    settings->n_prompts = r->cfg_scale == 1 && (!m->boundary || r->cfg_scale_low == 1) ? 1 : 2;
+    bool guides_sound = m->recipe->denoising.guides_denoised && r->audio_cfg_scale != 1;
+    bool unguided = r->cfg_scale == 1 && (!m->boundary || r->cfg_scale_low == 1) && !guides_sound;
+    settings->n_prompts = unguided ? 1 : 2;
     settings->zero_prompt = !r->prompt && r->n_redux_images && !job->pictures.redux_assumed;
     settings->n_encoded_prompts =
         r->negative_prompt || !m->force_zeros_for_empty_prompt ? settings->n_prompts : 1;
@@ -50,6 +54,14 @@ static enum status set_sizes(struct job *job, struct error *e) {
     size->Y = r->height / pixel_factor;
     size->X = r->width / pixel_factor;
     size->n_chunks = component_frame_chunks(decoder, frames, size->chunks);
+    if (m->recipe->sound.channels && !settings->decode_only && r->fps) {
+        const struct recipe_sound *sound = &m->recipe->sound;
+        double length = rint((double)r->frames / r->fps * sound->latents_per_second);
+        size->sound[0] = sound->channels;
+        size->sound[1] = 1;
+        size->sound[2] = length < 1 ? 1 : (int32_t)length;
+        size->sound[3] = sound->bins;
+    }
     if (animates || is_vace)
         job->pictures.n_encoded_chunks =
             component_frame_chunks(model_component(m, FAMILY_ENCODER), frames, job->pictures.encoded_chunks);
@@ -90,20 +102,9 @@ static enum status open_preview_job(struct job *job, struct error *e) {
 
 /* Opens job->second_pass. flow_shift: the caller's; 0: computed from the second pass's size. */
 static enum status open_second_pass(struct job *job, double flow_shift, struct error *e) {
-    const struct sluice_request *r = &job->request;
     struct job_context context = job->context;
-    struct sluice_request request = *r;
+    struct sluice_request request = second_pass_request(job, flow_shift);
     context.first_pass = job;
-    request.width = second_pass_size(job).width;
-    request.height = second_pass_size(job).height;
-    request.steps = r->hires_steps;
-    request.strength = r->hires_strength;
-    request.init_latent = request.plan = NULL;
-    request.references = request.redux_images = NULL;
-    request.n_references = request.n_redux_images = 0;
-    request.hires_scale = 0;
-    request.lora_dir = NULL;
-    request.flow_shift = flow_shift;
     job->second_pass = sys_new(job->sys, 1, sizeof *job->second_pass, "the second pass", e);
     return job->second_pass ? job_open(job->second_pass, &context, &request, NULL, e) : e->code;
 }

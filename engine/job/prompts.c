@@ -79,8 +79,9 @@ static enum status encode_prompt(const struct job *job, int slot, const char *pr
                                   n_pictures, tokens, e);
 }
 
-/* Tokenises all prompts. A prompt that needs no encoder, or whose text encoder is absent, gets the token
- * count of the longest prompt: its embedding is that many rows of zeros. */
+/* Tokenises all prompts. An encoder without tokenizer has a fixed number of rows, or those of its source. A
+ * prompt that needs no encoder, or whose text encoder is absent, gets the token count of the longest prompt:
+ * its embedding is that many rows of zeros. */
 static enum status encode_all(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const char *negative = r->negative_prompt ? r->negative_prompt : "";
@@ -88,10 +89,15 @@ static enum status encode_all(struct job *job, struct error *e) {
         const struct family *family = job->model->component[slot].family;
         const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
         bool is_text = family && family->kind == FAMILY_TEXT;
+        int source = recipe_source_slot(job->model->recipe, slot); /* an earlier slot */
         int n_encoded = is_text ? job->settings.n_encoded_prompts : 0;
-        if (!is_text && !(recipe->tokenizer && !family)) continue;
+        if (!is_text && (!recipe->tokenizer || family)) continue;
         for (int i = 0; i < n_encoded && e->code == OK; i++)
-            encode_prompt(job, slot, i ? negative : r->prompt, &job->prompts.tokens[slot][i], e);
+            if (recipe->tokenizer)
+                encode_prompt(job, slot, i ? negative : r->prompt, &job->prompts.tokens[slot][i], e);
+            else
+                job->prompts.tokens[slot][i].n_ids =
+                    recipe->tokens_max ? recipe->tokens_max : job->prompts.tokens[source][i].n_ids;
         for (int i = n_encoded; i < job->settings.n_prompts; i++)
             job->prompts.tokens[slot][i] =
                 (struct prompt_tokens){.n_ids = recipe->tokens_max, .drop_idx = recipe->drop_idx};
@@ -139,29 +145,26 @@ bool prompts_hit(const struct job *job, int slot, int prompt) {
 static void look_up_slot(struct job *job, int slot) {
     struct prompt_cache_hits *hits = &job->prompts.hits;
     struct prompt_cache *c = job->context.prompt_cache;
-    int source = recipe_source_slot(job->model->recipe, slot);
     bool pictured = job->model->recipe->slot[slot].text.image_prompt.pad && job->pictures.n_encoded;
     hits->cacheable[slot] =
         c && (c->limit_bytes || c->folder) && job->request.prompt && !job->model->published && !pictured;
     for (int i = 0; i < job->settings.n_encoded_prompts; i++) {
         uint8_t *key = hits->key[slot][i];
         if (hits->cacheable[slot]) {
-            struct prompt_cache_input read = {0}, input = {.fingerprint = c->fingerprint,
-                                                           .component = &job->model->component[slot],
-                                                           .adapters = job->context.adapters,
-                                                           .slot = slot,
-                                                           .tokens = &job->prompts.tokens[slot][i],
-                                                           .clip_skip = job->request.clip_skip,
-                                                           .precision = job->settings.text_precision,
-                                                           .weights = job->settings.weights.type};
-            if (source < SLOTS_MAX) {
-                read = input;
-                read.component = &job->model->component[source];
-                read.slot = source;
-                read.tokens = &job->prompts.tokens[source][i];
-                input.source = &read;
+            struct prompt_cache_input read[SLOTS_MAX + 1]; /* the encoder, its source, that one's source */
+            int n = 0;
+            for (int from = slot; from < SLOTS_MAX; from = recipe_source_slot(job->model->recipe, from)) {
+                if (n) read[n - 1].source = &read[n];
+                read[n++] = (struct prompt_cache_input){.fingerprint = c->fingerprint,
+                                                        .component = &job->model->component[from],
+                                                        .adapters = job->context.adapters,
+                                                        .slot = from,
+                                                        .tokens = &job->prompts.tokens[from][i],
+                                                        .clip_skip = job->request.clip_skip,
+                                                        .precision = job->settings.text_precision,
+                                                        .weights = job->settings.weights.type};
             }
-            prompt_cache_key(&input, key);
+            prompt_cache_key(&read[0], key);
             hits->entry[slot][i] = prompt_cache_get(c, key);
         }
         if (hits->cacheable[slot] && !hits->entry[slot][i] && c->folder) {

@@ -25,10 +25,11 @@ static enum status not_for_model(const struct sluice_model *m, const char *flag,
 /* ---- numbers ---- */
 
 /* Feature that a model needs if the number is not 0. Rows of the table that name a feature have no range. */
-enum need { NEEDS_NOTHING, NEEDS_LOW_NOISE_DENOISER, NEEDS_GUIDANCE_INPUT };
+enum need { NEEDS_NOTHING, NEEDS_LOW_NOISE_DENOISER, NEEDS_GUIDANCE_INPUT, NEEDS_DENOISED_GUIDANCE };
 
 #define INTEGER(member) offsetof(struct sluice_request, member), false
 #define REAL(member)    offsetof(struct sluice_request, member), true
+#define WITHOUT_LTX     "no such flag: only LTX-2 has this guidance"
 
 static const struct number {
     size_t offset;
@@ -47,6 +48,28 @@ static const struct number {
     {REAL(guidance), "--guidance", 0, 0, NEEDS_GUIDANCE_INPUT,
      "no --guidance: this model is not guidance-distilled (use --cfg-scale)"},
     {REAL(guidance), "--guidance", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(audio_cfg_scale), "--audio-cfg-scale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
+    {REAL(audio_cfg_scale), "--audio-cfg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(stg_scale), "--stg-scale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
+    {REAL(stg_scale), "--stg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(audio_stg_scale), "the second value of --stg-scale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
+    {REAL(audio_stg_scale), "the second value of --stg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(modality_scale), "--modality-scale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
+    {REAL(modality_scale), "--modality-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
+    {REAL(audio_modality_scale), "the second value of --modality-scale", 0, 0, NEEDS_DENOISED_GUIDANCE,
+     WITHOUT_LTX},
+    {REAL(audio_modality_scale), "the second value of --modality-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING,
+     NULL},
+    {REAL(cfg_rescale), "--cfg-rescale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
+    {REAL(cfg_rescale), "--cfg-rescale", 0, 1, NEEDS_NOTHING, NULL},
+    {REAL(audio_cfg_rescale), "the second value of --cfg-rescale", 0, 0, NEEDS_DENOISED_GUIDANCE,
+     WITHOUT_LTX},
+    {REAL(audio_cfg_rescale), "the second value of --cfg-rescale", 0, 1, NEEDS_NOTHING, NULL},
+    {INTEGER(n_stg_blocks), "the number of blocks (--stg-blocks)", 0, SLUICE_STG_BLOCKS_MAX, NEEDS_NOTHING,
+     NULL},
+    {INTEGER(n_sigmas), "the number of sigmas (--sigmas)", 0, SLUICE_STEPS_MAX, NEEDS_NOTHING, NULL},
+    {INTEGER(n_upscale_sigmas), "the number of sigmas (--upscale-sigmas)", 0, SLUICE_STEPS_MAX, NEEDS_NOTHING,
+     NULL},
     {REAL(cfg_norm), "--cfg-norm", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(redux_strength), "--redux-strength", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(cfg_until), "--cfg-until", SLUICE_CFG_UNTIL_LEAST, 1, NEEDS_NOTHING, NULL},
@@ -66,7 +89,8 @@ static enum status check_numbers(const struct sluice_request *r, const struct sl
         const char *at = (const char *)r + n->offset;
         double found = n->is_real ? *(const double *)(const void *)at : *(const int *)(const void *)at;
         bool lacks = (n->needs == NEEDS_LOW_NOISE_DENOISER && !(m->boundary > 0)) ||
-                     (n->needs == NEEDS_GUIDANCE_INPUT && !m->recipe->denoising.takes_guidance);
+                     (n->needs == NEEDS_GUIDANCE_INPUT && !m->recipe->denoising.takes_guidance) ||
+                     (n->needs == NEEDS_DENOISED_GUIDANCE && !m->recipe->denoising.guides_denoised);
         if (found != 0 && lacks) return bad_value(e, n->flag, found, n->without);
         if (!n->needs && check_range(n->flag, found, n->least, n->most, e) != OK) return e->code;
     }
@@ -173,6 +197,31 @@ static enum status check_lists(const struct job *job, struct error *e) {
                     SLUICE_SCALE_MAX, e);
     }
     return e->code;
+}
+
+/* Checks the flags of models with sound, and the blocks of spatio-temporal guidance. */
+static enum status check_sound(const struct job *job, struct error *e) {
+    const struct sluice_request *r = &job->request;
+    const struct sluice_model *m = job->model;
+    const struct component *c = model_component(m, FAMILY_DENOISER);
+    if (r->save_audio_latent && !m->recipe->sound.channels)
+        return not_for_model(m, "--save-audio-latent", "a model that makes sound, such as LTX-2", e);
+    if (!r->n_stg_blocks) return OK;
+    if (!m->recipe->denoising.guides_denoised) return not_for_model(m, "--stg-blocks", "LTX-2", e);
+    if (!r->stg_blocks)
+        return bad_value(e, "n_stg_blocks", r->n_stg_blocks, "stg_blocks to be set, not NULL");
+    for (int i = 0; i < r->n_stg_blocks; i++) {
+        char expected[48];
+        int last = 0;
+        bool found = false;
+        for (int b = 0; b < c->n_blocks; b++) {
+            if (c->blocks[b].number > last) last = c->blocks[b].number;
+            found = found || (c->blocks[b].number == r->stg_blocks[i] && r->stg_blocks[i] >= 0);
+        }
+        snprintf(expected, sizeof expected, "blocks from 0 to %d", last);
+        if (!found) return bad_value(e, "--stg-blocks", r->stg_blocks[i], expected);
+    }
+    return OK;
 }
 
 /* Converts a device budget in percent to bytes, then checks both budgets. */
@@ -592,6 +641,13 @@ static void fill_defaults(struct job *job) {
     if (r->redux_strength == 0) r->redux_strength = 1;
     if (!r->negative_prompt) r->negative_prompt = m->recipe->text.default_negative;
     if (m->boundary > 0 && r->cfg_scale_low == 0) r->cfg_scale_low = r->cfg_scale;
+    if (m->recipe->denoising.guides_denoised) {
+        if (r->modality_scale == 0) r->modality_scale = 1;
+        if (r->audio_cfg_scale == 0) r->audio_cfg_scale = r->cfg_scale;
+        if (r->audio_stg_scale == 0) r->audio_stg_scale = r->stg_scale;
+        if (r->audio_modality_scale == 0) r->audio_modality_scale = r->modality_scale;
+        if (r->audio_cfg_rescale == 0) r->audio_cfg_rescale = r->cfg_rescale;
+    }
     job->settings.terminal = r->flow_shift == 0 ? m->shift_terminal : 0;
     if (r->flow_shift != 0) return;
     /* The flow shift: a constant of the model, or computed from the number of latent tokens (Flux.2: and of
@@ -599,7 +655,9 @@ static void fill_defaults(struct job *job) {
     const struct flow_shift_line *line = &m->shift_line;
     r->flow_shift = job->settings.decode_only ? 1 : m->flow_shift;
     if (job->settings.decode_only || m->flow_shift != 0 || m->shift_rule == FLOW_SHIFT_FIXED) return;
-    int64_t tokens = (int64_t)(r->width / m->token_side) * (r->height / m->token_side);
+    int frame_factor = component_frame_factor(model_decoder(m));
+    int64_t tokens = (int64_t)((r->frames - 1) / frame_factor + 1) * (r->width / m->token_side) *
+                     (r->height / m->token_side);
     double shift = m->shift_rule == FLOW_SHIFT_FLUX2
                        ? schedule_shift_flux2(tokens, r->steps)
                        : schedule_shift_of_tokens(tokens, line->base_tokens, line->base_shift,
@@ -632,6 +690,27 @@ static enum status find_precision(struct job *job, struct error *e) {
     return error_expected(e, "%s%s", supported, unsupported[PRECISION_F32] ? ", or --device cpu" : "");
 }
 
+/* Replaces `steps` and the flow shift if the request gives sigmas (--sigmas), or if the recipe has sigmas for
+ * this number of steps. */
+static enum status resolve_sigmas(struct job *job, struct error *e) {
+    struct sluice_request *r = &job->request;
+    const struct recipe_denoising *denoising = &job->model->recipe->denoising;
+    if (r->n_sigmas && !r->sigmas) return bad_value(e, "n_sigmas", r->n_sigmas, "sigmas to be set, not NULL");
+    bool distilled = denoising->sigmas && r->steps == denoising->n_sigmas;
+    if (!r->sigmas && distilled && r->flow_shift == 0 && !r->scheduler) {
+        r->sigmas = denoising->sigmas;
+        r->n_sigmas = denoising->n_sigmas;
+    }
+    if (!r->sigmas) return OK;
+    if (r->flow_shift != 0)
+        return bad_value(e, "--flow-shift", r->flow_shift, "no --flow-shift: --sigmas are not shifted");
+    if (r->n_sigmas > SLUICE_STEPS_MAX)
+        return bad_value(e, "the number of sigmas (--sigmas)", r->n_sigmas, "at most 10000");
+    r->steps = r->n_sigmas;
+    r->flow_shift = 1;
+    return OK;
+}
+
 enum status request_resolve(struct job *job, struct error *e) {
     struct sluice_request *r = &job->request;
     struct job_settings *settings = &job->settings;
@@ -640,6 +719,7 @@ enum status request_resolve(struct job *job, struct error *e) {
     if (shift != 0 &&
         check_range("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
         return e->code;
+    if (!decodes && resolve_sigmas(job, e) != OK) return e->code;
     bool of_control =
         (!r->width || !r->height) && !r->init_image && r->n_control <= 0 && control_image_size(job).width > 0;
     fill_defaults(job);
@@ -647,12 +727,15 @@ enum status request_resolve(struct job *job, struct error *e) {
         check_numbers(r, job->model, e) != OK)
         return e->code;
     settings->sampling = job->model->sampling;
-    const struct sampling_choice choice = {
-        .sampler = r->sampler, .schedule = r->scheduler, .prediction = r->prediction, .steps = r->steps};
+    const struct sampling_choice choice = {.sampler = r->sampler,
+                                           .schedule = r->scheduler,
+                                           .prediction = r->prediction,
+                                           .steps = r->steps,
+                                           .sigmas = decodes ? NULL : r->sigmas};
     if (!decodes && sampling_choose(&choice, &settings->sampling, e) != OK) return e->code;
-    if (check_lists(job, e) != OK || (!decodes && check_pictures(job, e) != OK) ||
-        check_budgets(job, e) != OK || find_preview(job, e) != OK ||
-        check_choice("--direct-io", r->direct_io, e) != OK ||
+    if (check_lists(job, e) != OK || (!decodes && check_sound(job, e) != OK) ||
+        (!decodes && check_pictures(job, e) != OK) || check_budgets(job, e) != OK ||
+        find_preview(job, e) != OK || check_choice("--direct-io", r->direct_io, e) != OK ||
         check_choice("--vae-tiling", r->vae_tiling, e) != OK)
         return e->code;
     if (job->model->recipe->denoising.cfg_needs_negative && !r->negative_prompt) r->cfg_scale = 1;

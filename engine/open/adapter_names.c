@@ -26,7 +26,7 @@ static void list_name(struct listing *l, const char *format, int number, const s
         struct weight_name *name = &l->names->at[l->n];
         *name = *like;
         name->name = memcpy(l->names->text + l->text_bytes, text, bytes);
-        struct weight_parts parts = block_weight_parts(like->spec, format, dims);
+        struct weight_parts parts = block_weight_parts(like->spec, format, number, dims);
         name->rows = parts.rows;
         name->n_parts = parts.n;
         for (int i = 0; i < parts.n; i++) {
@@ -339,8 +339,8 @@ void adapter_find_prefixes(const struct adapter *a, const struct recipe *recipe,
         if (slot->family->kind == FAMILY_TEXT) {
             int n = 0;
             for (size_t k = 0; k < sizeof of_encoders / sizeof *of_encoders; k++) {
-                bool of_kind =
-                    !of_encoders[k].tokenizer || !strcmp(of_encoders[k].tokenizer, slot->text.tokenizer);
+                const char *tokenizer = slot->text.tokenizer ? slot->text.tokenizer : "";
+                bool of_kind = !of_encoders[k].tokenizer || !strcmp(of_encoders[k].tokenizer, tokenizer);
                 if (of_kind && !strcmp(of_encoders[k].folder, slot->folder)) to[n++] = of_encoders[k].prefix;
             }
             for (const char *const *own = slot->prefixes; own && *own && n < ADAPTER_PREFIXES_MAX; own++)

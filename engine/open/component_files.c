@@ -13,9 +13,9 @@ static bool has_flag(const struct slot *slot, const char *flag) {
 }
 
 const char *part_flag(int i) {
-    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT,         FAMILY_VISION,
-                                             FAMILY_DECODER,  FAMILY_TINY_DECODER, FAMILY_CONTROL,
-                                             FAMILY_UPSCALER};
+    static const enum family_kind order[] = {
+        FAMILY_DENOISER, FAMILY_TEXT,         FAMILY_VISION,  FAMILY_DECODER,  FAMILY_SOUND_DECODER,
+        FAMILY_VOCODER,  FAMILY_TINY_DECODER, FAMILY_CONTROL, FAMILY_UPSCALER, FAMILY_LATENT_UPSCALER};
     const struct slot *slot;
     for (size_t k = 0; k < sizeof order / sizeof *order; k++)
         for (int n = 0; (slot = models_slot(n)); n++) {

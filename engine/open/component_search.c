@@ -48,19 +48,19 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
     int n_networks = 0;
     for (int i = 0; i < o->n_parts; i++) {
         const char *known, *flag = o->parts[i].flag;
-        char list[160];
+        char list[256];
         if (!o->parts[i].path) continue;
         for (int k = 0; (known = part_flag(k)) && strcmp(known, flag);) k++;
         any |= known && part_option_path(o, flag) && !part_flag_chooses(flag, FAMILY_CONTROL);
         if (known && part_is_none(&o->parts[i]) && !part_flag_optional(flag)) {
-            return error_set(e, USAGE,
-                             "%s" WHERE "%s" FOUND "\"none\"" EXPECTED "the path of a file or folder",
-                             part_flag_chooses(flag, FAMILY_CONTROL)
-                                 ? "a model runs without control networks if this flag is absent"
-                             : part_flag_chooses(flag, FAMILY_UPSCALER)
-                                 ? "no network enlarges images if this flag is absent"
-                                 : "every model needs this component",
-                             flag);
+            return error_set(
+                e, USAGE, "%s" WHERE "%s" FOUND "\"none\"" EXPECTED "the path of a file or folder",
+                part_flag_chooses(flag, FAMILY_CONTROL)
+                    ? "a model runs without control networks if this flag is absent"
+                : part_flag_chooses(flag, FAMILY_UPSCALER) || part_flag_chooses(flag, FAMILY_LATENT_UPSCALER)
+                    ? "no network enlarges anything if this flag is absent"
+                    : "every model needs this component",
+                flag);
         }
         if (known && part_flag_chooses(flag, FAMILY_CONTROL)) {
             if (++n_networks <= CONTROLS_MAX) continue;
@@ -351,7 +351,8 @@ static bool should_open_folder(const struct model_folder *model, const struct co
 /* Opens the denoiser's folder first: the denoiser determines which encoders the pipeline has. */
 static enum status open_each_folder(const struct model_folder *model, struct component_files *files,
                                     struct error *e) {
-    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
+    static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT,          FAMILY_VISION,
+                                             FAMILY_DECODER,  FAMILY_SOUND_DECODER, FAMILY_VOCODER};
     const char *folders[SLOTS_MAX];
     for (size_t k = 0; k < sizeof order / sizeof *order; k++) {
         for (int i = 0, n = list_folders(order[k], folders); i < n && e->code == OK; i++) {
@@ -372,7 +373,8 @@ static enum status open_each_folder(const struct model_folder *model, struct com
 /* Lists the encoder folders that the model must have, to detect incomplete downloads, and the folders that
  * model_index.json declares absent. */
 static void list_declared_folders(const struct model_folder *model, struct component_files *files) {
-    static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION};
+    static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION, FAMILY_SOUND_DECODER,
+                                             FAMILY_VOCODER};
     const char *folders[SLOTS_MAX];
     int n_declared = 0, n_absent = 0;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
@@ -450,7 +452,8 @@ static enum status take_contents(struct search *s, const char *path, struct tens
         bool is_known = false;
         for (int k = 0; k < s->files->n_files && !is_known; k++) {
             const struct component_file *known = &s->files->file[k];
-            is_known = !strcmp(known->prefix ? known->prefix : "", contents->component[i].prefix) &&
+            is_known = known->family == contents->component[i].family &&
+                       !strcmp(known->prefix ? known->prefix : "", contents->component[i].prefix) &&
                        path_same(component_files_path(s->files, known), path);
         }
         if (is_known) continue;

@@ -186,8 +186,9 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
                             .published = recipe->slot[slot].published,
                             .video = recipe->frames_max > 0};
     /* A text encoder that feeds another one (slot.reads) outputs its last hidden state, after the final
-     * norm. */
+     * norm; a family that outputs all of its states by default outputs all. */
     c->reads.tokens = recipe_reader_slot(recipe, slot) < SLOTS_MAX;
+    c->reads.hidden.all = c->reads.tokens && c->family->reads.hidden.all;
     for (int i = 0; i < recipe->text.n_conditions; i++) {
         const struct condition *condition = &recipe->text.condition[i];
         if (condition->slot != slot) continue;

@@ -59,7 +59,7 @@ static enum status check_contents(const struct tensor_index *whole, const struct
                 for (const struct slot *a = (*r)->slot; a->family; a++)
                     for (const struct slot *b = (*r)->slot; b->family; b++)
                         apart |= a != b && slot_takes(a, one, prefix) && slot_takes(b, other, second);
-            if (apart && strcmp(prefix, second)) continue;
+            if (apart && (strcmp(prefix, second) || one->files.names || other->files.names)) continue;
             return error_set(e, UNSUPPORTED,
                              "the file holds two components that cannot be told apart" WHERE "%s" FOUND
                              "%s with tensor prefix '%s' and %s with '%s'" EXPECTED
@@ -70,19 +70,30 @@ static enum status check_contents(const struct tensor_index *whole, const struct
     return OK;
 }
 
-/* Finds the component that a tensor belongs to, by the longest matching prefix. If no prefix matches
- * completely ("text_encoders.qwen3_4b.logit_scale"), the prefix with the longest common beginning decides. */
+/* True if the family's list of names (family_files.names) has the tensor name, without prefix. */
+static bool is_named(const struct family *family, const char *name) {
+    for (const char *const *n = family->files.names; n && *n; n++)
+        if (!strncmp(name, *n, strlen(*n))) return true;
+    return false;
+}
+
+/* Finds the component that a tensor belongs to, by the longest matching prefix; of components with the same
+ * prefix, the one that lists the name. If no prefix matches completely
+ * ("text_encoders.qwen3_4b.logit_scale"), the prefix with the longest common beginning decides. */
 static int part_of(const char *name, const struct contents *contents) {
     int view = 0;
     size_t most = 0;
     bool whole = false;
     for (int i = 0; i < contents->n; i++) {
         const char *prefix = contents->component[i].prefix;
-        bool has = !strncmp(name, prefix, strlen(prefix));
+        const struct family *family = contents->component[i].family;
+        bool has = !strncmp(name, prefix, strlen(prefix)),
+             named = has && is_named(family, name + strlen(prefix));
         size_t common = 0; /* length of the common start of name and prefix, up to their last common dot */
         for (size_t k = 0; name[k] && name[k] == prefix[k]; k++)
             if (name[k] == '.') common = k + 1;
-        if (has < whole || (has == whole && common <= most && i)) continue;
+        if (family->files.names && !named && contents->n > 1) continue;
+        if (has < whole || (has == whole && common + named <= most && i)) continue;
         view = i;
         most = common;
         whole = has;

@@ -10,11 +10,12 @@
 #include "models/models.h"
 
 /* Components after those of the recipe's slots: control networks (--control-net, in the order of the flags),
- * then upscalers (--upscale-model, --hires-upscaler). */
+ * then upscalers (--upscale-model, --hires-upscaler, --upscaler). */
 enum {
     MODEL_CONTROL = SLOTS_MAX,
     MODEL_UPSCALER = MODEL_CONTROL + CONTROLS_MAX,
     MODEL_HIRES_UPSCALER,
+    MODEL_LATENT_UPSCALER,
     MODEL_COMPONENTS
 };
 

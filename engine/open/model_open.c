@@ -208,7 +208,7 @@ static enum status check_components(const struct sluice_model *m, struct error *
         if (c->family && c->family->kind == FAMILY_VISION) check_vision(m, c, e);
         if (c->family && c->family->kind == FAMILY_TINY_DECODER) check_tiny(m, c, e);
     }
-    return e->code;
+    return e->code == OK ? upscaler_check_latent(m, e) : e->code;
 }
 
 static enum status open_tokenizers(struct sluice_model *m, const struct component_files *files,
@@ -217,7 +217,7 @@ static enum status open_tokenizers(struct sluice_model *m, const struct componen
     const struct component_file *in[SLOTS_MAX];
     parts_assign(files, m->recipe, in);
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++)
-        if (in[slot] && in[slot]->family->kind == FAMILY_TEXT)
+        if (in[slot] && m->recipe->slot[slot].text.tokenizer)
             tokenizer_find(&search, slot, &m->tokenizer[slot], e);
     m->open_bytes = search.open_bytes;
     return tokenizer_check_flag(&search, e);
@@ -542,6 +542,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
         has_parts |= o->parts[i].path && !part_is_none(&o->parts[i]) &&
                      !part_flag_chooses(o->parts[i].flag, FAMILY_CONTROL) &&
                      !part_flag_chooses(o->parts[i].flag, FAMILY_UPSCALER) &&
+                     !part_flag_chooses(o->parts[i].flag, FAMILY_LATENT_UPSCALER) &&
                      !published_takes_part(&o->parts[i]);
     if (o->model || has_parts || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
         return error_set(

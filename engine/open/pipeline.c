@@ -488,7 +488,8 @@ enum status pipeline_check_disabled_parts(const struct sluice_model_options *o, 
     const char *last = NULL;
     for (int i = 0; i < o->n_parts; i++) {
         const char *flag = o->parts[i].flag;
-        bool outside = part_flag_chooses(flag, FAMILY_CONTROL) || part_flag_chooses(flag, FAMILY_UPSCALER);
+        bool outside = part_flag_chooses(flag, FAMILY_CONTROL) || part_flag_chooses(flag, FAMILY_UPSCALER) ||
+                       part_flag_chooses(flag, FAMILY_LATENT_UPSCALER);
         if (!part_is_none(&o->parts[i]) || outside) continue;
         const struct slot *slot = recipe->slot;
         while (slot->family && (!slot->flag || strcmp(slot->flag, flag) != 0)) slot++;
@@ -633,6 +634,7 @@ static enum status fail_missing(const struct component_files *files, const struc
     const struct component_file *extra = component_files_find_kind(files, FAMILY_TINY_DECODER);
     if (!extra) extra = component_files_find_kind(files, FAMILY_CONTROL);
     if (!extra) extra = component_files_find_kind(files, FAMILY_UPSCALER);
+    if (!extra) extra = component_files_find_kind(files, FAMILY_LATENT_UPSCALER);
     if (extra && !extra->flag)
         error_found(e, "a %s (%s), which is used only with %s", extra->family->display_name,
                     extra->family->name, flag_of(NULL, extra->family));

@@ -166,6 +166,29 @@ enum status prompt_clean(struct sys *sys, const char *text, size_t bytes, char *
     return OK;
 }
 
+/* Returns the length of a code point at byte i; *stripped: str.strip removes the code point. Invalid UTF-8 is
+ * not stripped, and reported by the tokenizer. */
+static size_t code_stripped(const char *text, size_t i, size_t bytes, bool *stripped) {
+    utf8proc_int32_t c = 0;
+    utf8proc_ssize_t n =
+        utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(bytes - i), &c);
+    *stripped = n > 0 && is_stripped(c);
+    return n > 0 ? (size_t)n : 1;
+}
+
+/* Strips white space at both ends of a text, as Python's str.strip. */
+static void strip(const char **text, size_t *bytes) {
+    size_t first = 0, end = 0, n;
+    bool stripped = true;
+    for (size_t i = 0; i < *bytes; i += n) {
+        n = code_stripped(*text, i, *bytes, &stripped);
+        if (stripped && !end) first = i + n;
+        if (!stripped) end = i + n;
+    }
+    *text += end ? first : 0;
+    *bytes = end ? end - first : 0;
+}
+
 /* A text under construction; if `at` is NULL the bytes are only counted. */
 struct text_builder {
     char *at;
@@ -223,6 +246,7 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
     char *cleaned = NULL;
     if (recipe->clean_html && prompt_clean(sys, text, bytes, &cleaned, &bytes, e) != OK) return e->code;
     if (cleaned) text = cleaned;
+    if (recipe->strips) strip(&text, &bytes);
     struct text_builder whole = {0};
     write_prompt(&whole, recipe, text, bytes, n_pictures);
     whole.at = sys->alloc(sys, LINE_HOST, whole.bytes + 1);

@@ -274,7 +274,7 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
         if (is_bound(&recipe->slot[slot], options) &&
             bind_slot(&b, slot, decoder, &component[slot], e) == OK &&
-            recipe->slot[slot].family->kind == FAMILY_TEXT) {
+            recipe->slot[slot].text.tokenizer) {
             bool merges = strstr(recipe->slot[slot].text.tokenizer, "BPE") != NULL;
             int32_t ids = component[slot].tables[0].tensors[0].shape.dim[0];
             *tokenizer_bytes += (uint64_t)ids * (merges ? BYTES_OF_MERGES : BYTES_OF_UNIGRAMS);
@@ -295,7 +295,10 @@ static enum status unknown_network(const char *name, const char *flag, enum fami
     return error_set(e, USAGE,
                      "unknown %s; with --family, %s takes a name" WHERE "%s" FOUND "%s" EXPECTED
                      "%s, with changed sizes as NAME:size=value,...",
-                     kind == FAMILY_CONTROL ? "control network" : "upscaler", flag, flag, name, names);
+                     kind == FAMILY_CONTROL           ? "control network"
+                     : kind == FAMILY_LATENT_UPSCALER ? "latent upscaler"
+                                                      : "upscaler",
+                     flag, flag, name, names);
 }
 
 /* Published value of a denoiser family's dimension; -1: no such dimension. */
@@ -323,7 +326,9 @@ static void follow_denoiser(struct slot *network, const struct slot *denoiser) {
 enum status published_bind_network(struct sys *sys, const struct sluice_part *part,
                                    const struct slot *denoiser, struct component *c, struct error *e) {
     const char *name = part->path;
-    enum family_kind kind = denoiser ? FAMILY_CONTROL : FAMILY_UPSCALER;
+    enum family_kind kind = denoiser                                                ? FAMILY_CONTROL
+                            : part_flag_chooses(part->flag, FAMILY_LATENT_UPSCALER) ? FAMILY_LATENT_UPSCALER
+                                                                                    : FAMILY_UPSCALER;
     char family[64];
     size_t length = strcspn(name, ":");
     int slot;

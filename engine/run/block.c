@@ -45,11 +45,18 @@ const char *block_weight_pattern(const struct block_ref *ref, const struct weigh
     return i == n_names ? other_checkpoint_name(ref, spec) : NULL;
 }
 
-struct weight_parts block_weight_parts(const struct weight_spec *spec, const char *pattern,
+struct weight_parts block_weight_parts(const struct weight_spec *spec, const char *pattern, int number,
                                        const int32_t *dims) {
     struct weight_parts parts = {.rows = dims[spec->dim[0]]};
     int taken[WEIGHT_SLICES_MAX], n_all;
     const char *at = strchr(pattern, '[');
+    if (!at && spec->row_parts && dims[spec->row_parts] > 1) {
+        int64_t rows = (int64_t)parts.rows * dims[spec->row_parts];
+        parts.n = 1;
+        parts.at[0].rows = parts.rows;
+        parts.at[0].first = parts.rows * (number % dims[spec->row_parts]);
+        parts.rows = rows > INT32_MAX ? -1 : (int32_t)rows;
+    }
     if (!at) return parts;
     for (; *at != '/'; at += 2) taken[parts.n++] = at[1] - '0';
     n_all = at[1] - '0';
@@ -77,7 +84,7 @@ static int file_shape(const struct weight_spec *spec, const char *pattern, const
         if (spec->slices && i == spec->rank - 2) dim[n++] = dims[spec->slices];
         dim[n++] = dims[spec->dim[i]] * (i == 1 && spec->input_parts ? spec->input_parts : 1);
     }
-    dim[0] = block_weight_parts(spec, pattern, dims).rows;
+    dim[0] = block_weight_parts(spec, pattern, 0, dims).rows;
     return n;
 }
 
@@ -334,7 +341,7 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
 
         /* The weight is a whole tensor, some rows of a fused tensor, or part of a convolution kernel: one
          * time slice, or some input channels. */
-        struct weight_parts parts = block_weight_parts(spec, pattern, dims);
+        struct weight_parts parts = block_weight_parts(spec, pattern, ref->number, dims);
         bool fused = parts.n > 0;
         int32_t n_slices = spec->slices ? dims[spec->slices] : spec->input_parts ? spec->input_parts : 1;
         int32_t slice = spec->input_parts ? spec->input_part : n_slices - 1 - spec->before_last;

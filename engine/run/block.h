@@ -194,15 +194,16 @@ char *block_weight_name(const char *format, int number, char *out);
 const char *block_weight_pattern(const struct block_ref *ref, const struct weight_spec *spec, int i,
                                  int *number);
 
-/* The row ranges of a fused tensor that make up a weight, in order. */
+/* The row ranges of a tensor that make up a weight, in order: parts of a fused tensor, or the part of the
+ * block with this number (weight_spec.row_parts). */
 struct weight_parts {
-    int n;        /* number of ranges; 0: the tensor is not fused */
+    int n;        /* number of ranges; 0: the weight is the whole tensor */
     int32_t rows; /* number of rows of the fused tensor; -1: more than INT32_MAX */
     struct {
         int32_t first, rows;
     } at[WEIGHT_SLICES_MAX];
 };
-struct weight_parts block_weight_parts(const struct weight_spec *spec, const char *pattern,
+struct weight_parts block_weight_parts(const struct weight_spec *spec, const char *pattern, int number,
                                        const int32_t *dims);
 
 /* Writes a weight's shape in published files with this pattern, axes of size 1 included. Returns the rank. */

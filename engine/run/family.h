@@ -82,8 +82,9 @@ struct predicted_block {
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_frames, latent_side; /* latent_side: height of the latent */
     int32_t latent_columns;                              /* width of the latent; 0: equal to latent_side */
-    int32_t picture_side;                                /* side of the image in pixels */
-    int chunk; /* frames per chunk of a video VAE; 0: a single image */
+    int32_t sound[3];     /* channels, length and bins of the sound's latent; 0: no sound */
+    int32_t picture_side; /* side of the image in pixels */
+    int chunk;            /* frames per chunk of a video VAE; 0: a single image */
 };
 
 /* Sizes at which `sluice bench block` measures a family on the CPU, one case of the benchmark. */
@@ -114,6 +115,10 @@ struct family_files {
     enum status (*refuse)(const struct component *c, struct error *e);
     /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. NULL: none. */
     const char *const *ignorable;
+    /* Beginnings of all the family's tensor names, NULL-terminated. Such a family may lie in a file beside
+     * another one with the same tensor prefix, which then has the other names. NULL: files hold no other
+     * component with the same tensor prefix. */
+    const char *const *names;
 };
 
 enum { LATENT_LISTS = 2 }; /* latent_norm.lists: mean, standard deviation */
@@ -130,6 +135,7 @@ struct latent_norm {
      * sqrt(variance + eps). The values are read when the model is opened; family_blocks.list lists the block
      * as unused. NULL: none. */
     const struct block_kind *tensors;
+    bool deviations;     /* the second tensor holds standard deviations, not variances (LTX); no eps */
     const char *eps_key; /* configuration key of eps */
     double eps;          /* published eps */
 };
@@ -313,7 +319,10 @@ struct component {
     int latent_side;      /* a denoiser's native image size, in latent pixels per side */
     int picture_channels; /* channels of a VAE's images: 4 with alpha; 0 means 3 */
     int pixel_factor;     /* per side: image pixels per latent pixel (VAE), or per input pixel (upscaler) */
+    /* Latent upscaler: an enlarged side is side * pixel_factor / pixel_divisor, rounded up; 0 means 1. */
+    int pixel_divisor;
     int sample_rate, sound_channels; /* of a vocoder: samples per second and channel; channels */
+    int mel_columns;                 /* of a sound decoder: channels * bins of its spectrogram */
     int samples_a_frame;             /* of a vocoder: samples per channel and frame of the spectrogram */
     int frame_factor; /* video frames per latent frame (sound decoder: spectrogram frames); the first latent
                          frame is 1 video frame; 0 means 1 */

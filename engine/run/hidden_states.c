@@ -71,7 +71,8 @@ void hidden_states_norm(struct context *x, const struct encoder_output *output, 
         if (norm.bias.rank)
             op_layer_norm(x, n, n, norm, eps);
         else
-            op_rms_norm(x, n, n, norm.weight, eps, (struct modulation){0});
+            op_rms_norm(x, n, n, norm.weight, eps,
+                        (struct modulation){.zero_centered = output->zero_centered});
         if (rows.rank) op_copy(x, state, n);
     }
 }

@@ -27,6 +27,7 @@ struct hidden_states {
 struct encoder_output {
     struct hidden_states states;
     int n_layers;
+    bool zero_centered; /* the final RMS norm multiplies by 1 + weight (Gemma) */
 };
 
 /* Number of hidden states that an encoder with n_layers layers writes. */

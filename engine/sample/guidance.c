@@ -84,3 +84,28 @@ void guidance_slg_add(struct tensor guided, struct tensor skipped) {
     const float *s = skipped.data;
     for (int64_t i = 0; i < tensor_elements(&guided); i++) g[i] += s[i];
 }
+
+/* Standard deviation of n values, with n - 1. */
+static double deviation(const float *values, int64_t n) {
+    double mean = 0, sum = 0;
+    for (int64_t i = 0; i < n; i++) mean += (double)values[i] / (double)n;
+    for (int64_t i = 0; i < n; i++) sum += ((double)values[i] - mean) * ((double)values[i] - mean);
+    return sqrt(sum / (double)(n - 1));
+}
+
+void guidance_denoised(float *prediction, int64_t n, const struct denoised_guidance *g) {
+    const float *pass[] = {g->negative, g->stg, g->isolated};
+    const float factor[] = {(float)(g->cfg_scale - 1), (float)g->stg_scale, (float)(g->modality_scale - 1)};
+    enum { PASSES = sizeof pass / sizeof *pass };
+    float sigma = g->sigma, rescale = (float)g->rescale;
+    for (int64_t i = 0; i < n; i++) prediction[i] = g->sample[i] - sigma * prediction[i];
+    double before = rescale > 0 ? deviation(prediction, n) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        float x = prediction[i];
+        for (int k = 0; k < PASSES; k++)
+            if (pass[k]) prediction[i] += factor[k] * (x - (g->sample[i] - sigma * pass[k][i]));
+    }
+    double after = rescale > 0 ? deviation(prediction, n) : 0;
+    float scale = after > 0 ? rescale * (float)(before / after) + (1 - rescale) : 1;
+    for (int64_t i = 0; i < n; i++) prediction[i] = (g->sample[i] - scale * prediction[i]) / sigma;
+}

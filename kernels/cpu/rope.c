@@ -157,6 +157,8 @@ static struct axis_place axis_place(const struct op *op, int64_t token) {
     const struct tensor *table = &op->in[1];
     struct axis_place place = {.still = axes->still};
     int64_t row = table->dim[0];
+    token += axes->first;
+    for (int a = ROPE_AXES_MOST - 1; a >= axes->n_axes; a--) token /= axes->extent[a] ? axes->extent[a] : 1;
     for (int a = axes->n_axes - 1; a >= 0; a--) {
         row -= axes->extent[a];
         place.rows[a] = (const float *)table->data + 2 * table->dim[1] * (row + token % axes->extent[a]);

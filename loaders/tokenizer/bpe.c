@@ -126,7 +126,11 @@ void word_table_to_bytes(struct word_table *table) {
     }
 }
 
+const char sentencepiece_bpe[] = "SentencePiece BPE";
+
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e) {
+    r->joined = sys_new(r->t->sys, r->longest + 1, 1, "merged tokens", e);
+    if (e->code || r->t->by_character) return e->code ? e->code : bpe_find_byte_tokens(r, e);
     /* single-byte tokens: 0 to 255 within a piece, 256 to 511 at a piece's end */
     for (int i = 0; i < 512; i++) {
         char text[4 + TOKENIZER_SUFFIX_BYTES];
@@ -136,8 +140,7 @@ enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error
         (i < 256 ? r->t->byte_id : r->t->last_id)[i & 255] =
             reading_vocab_id(r, (struct span){text, n + end});
     }
-    r->joined = sys_new(r->t->sys, r->longest + 1, 1, "merged tokens", e);
-    return e->code;
+    return OK;
 }
 
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e) {
@@ -268,10 +271,44 @@ static void merge_all(const struct merge_table *table, struct bpe_scratch *s, in
     }
 }
 
+/* Makes one symbol per byte of the piece. A byte without a token becomes unk, or is dropped if there is no
+ * unk token. Returns the number of symbols, at most one per byte. */
+static int32_t byte_symbols(const struct tokenizer *t, struct span piece, struct bpe_symbol *symbols) {
+    int32_t n = 0;
+    bool after_unk = false;
+    for (uint64_t i = 0; i < piece.bytes; i++) {
+        const int32_t *ids = i + 1 < piece.bytes ? t->byte_id : t->last_id;
+        int32_t id = ids[(unsigned char)piece.at[i]];
+        bool is_unk = id < 0;
+        if (is_unk) id = t->unk;
+        if (id < 0 || (is_unk && after_unk && t->fuse_unk)) continue;
+        after_unk = is_unk;
+        symbols[n] = (struct bpe_symbol){.id = id, .next = n + 1, .previous = n - 1};
+        n++;
+    }
+    return n;
+}
+
+/* Makes one symbol per character of the piece, or its bytes' tokens. Returns the number of symbols. */
+static int32_t character_symbols(const struct tokenizer *t, struct span piece, struct bpe_symbol *symbols) {
+    int32_t n = 0;
+    for (uint64_t i = 0; i < piece.bytes;) {
+        int32_t code;
+        struct span character = {piece.at + i, code_at(piece, i, &code)};
+        int32_t id = word_table_find(&t->words, character);
+        uint64_t n_bytes = id < 0 ? character.bytes : 1;
+        for (uint64_t k = 0; k < n_bytes; k++, n++)
+            symbols[n] = (struct bpe_symbol){.id = id < 0 ? t->byte_id[(unsigned char)character.at[k]] : id,
+                                             .next = n + 1,
+                                             .previous = n - 1};
+        i += character.bytes;
+    }
+    return n;
+}
+
 enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,
                       struct id_list *out, struct error *e) {
-    int32_t n = 0, whole = t->ignore_merges ? word_table_find(&t->words, piece) : -1;
-    bool after_unk = false;
+    int32_t whole = t->ignore_merges ? word_table_find(&t->words, piece) : -1;
     if (whole >= 0) return id_list_push(t->sys, out, whole, e);
     if (piece.bytes > scratch->capacity) {
         /* Doubles the capacity, so that the total cost stays linear for pieces of growing length. */
@@ -285,18 +322,7 @@ enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, st
         if (e->code) return e->code;
         scratch->capacity = capacity;
     }
-    /* Makes one symbol per byte of the piece. A byte without a token becomes unk, or is dropped if there is
-     * no unk token. */
-    for (uint64_t i = 0; i < piece.bytes; i++) {
-        const int32_t *ids = i + 1 < piece.bytes ? t->byte_id : t->last_id;
-        int32_t id = ids[(unsigned char)piece.at[i]];
-        bool is_unk = id < 0;
-        if (is_unk) id = t->unk;
-        if (id < 0 || (is_unk && after_unk && t->fuse_unk)) continue;
-        after_unk = is_unk;
-        scratch->symbols[n] = (struct bpe_symbol){.id = id, .next = n + 1, .previous = n - 1};
-        n++;
-    }
+    int32_t n = (t->by_character ? character_symbols : byte_symbols)(t, piece, scratch->symbols);
     if (n) scratch->symbols[n - 1].next = -1;
     merge_all(&t->merges, scratch, n);
     for (int32_t i = n ? 0 : -1; i >= 0; i = scratch->symbols[i].next)

@@ -39,6 +39,7 @@ static enum status encode_plain(struct encoding *c, struct span text, struct err
                           .text = text};
     struct span piece, part;
     if (t->unigram.edges) return unigram_text(t, text, &c->out, e);
+    if (t->by_character) return bpe_piece(t, &c->scratch, text, &c->out, e);
     while (!e->code && split_next(&split, &piece, e)) {
         if (!t->resplit || is_whole(piece)) {
             bpe_piece(t, &c->scratch, piece, &c->out, e);
@@ -102,7 +103,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
     c.out.ids = sys_new(t->sys, 64, sizeof *c.out.ids, "token ids", e);
     c.out.capacity = 64;
     if (e->code) goto out;
-    if (!t->unigram.edges) {
+    if (t->split) {
         c.data = pcre2_match_data_create_from_pattern(t->split, t->memory);
         if (t->resplit) c.redata = pcre2_match_data_create_from_pattern(t->resplit, t->memory);
         c.context = pcre2_match_context_create(t->memory);

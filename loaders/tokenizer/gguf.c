@@ -78,12 +78,15 @@ static enum status find_texts(const struct metadata *m, const char *key, struct 
     return reading_fail(e, META, &m->r, "%s is not an array of strings", key);
 }
 
-/* Fails unless a boolean metadata value is true or absent. */
-static enum status expect_flag(const struct metadata *m, const char *key, struct error *e) {
+/* Fails unless a boolean metadata value is `expected`; `absent`: the value of an absent key. */
+static enum status expect_flag(const struct metadata *m, const char *key, bool expected, bool absent,
+                               struct error *e) {
     struct gguf_value value;
-    if (!gguf_find(m->header, key, &value)) return OK;
-    if (value.array || value.kind != GGUF_BOOL) return reading_fail(e, META, &m->r, "%s is not a bool", key);
-    return value.data[0] ? OK : reading_unsupported(&m->r, key, "false", "true", e);
+    bool found = gguf_find(m->header, key, &value);
+    if (found && (value.array || value.kind != GGUF_BOOL))
+        return reading_fail(e, META, &m->r, "%s is not a bool", key);
+    if ((found ? value.data[0] != 0 : absent) == expected) return OK;
+    return reading_unsupported(&m->r, key, expected ? "false" : "true", expected ? "true" : "false", e);
 }
 
 /* The type of a token; 0: outside the known types, which means a damaged file. */
@@ -178,6 +181,25 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
     return OK;
 }
 
+static const char prefix_key[] = "tokenizer.ggml.add_space_prefix",
+                  extra_key[] = "tokenizer.ggml.remove_extra_whitespaces";
+
+/* Reads a SentencePiece BPE: Gemma's, which adds no blank in front of a text. The converter writes blanks in
+ * user tokens, such as "  ", where the model has U+2581. */
+static enum status read_sentencepiece_bpe(struct metadata *m, struct error *e) {
+    struct gguf_text text;
+    uint64_t place = 0;
+    if (expect_flag(m, prefix_key, false, true, e) || expect_flag(m, extra_key, false, false, e) ||
+        find_tokens(m, true, e) || pieces_make(&m->r, m->n, m->text_bytes, e))
+        return e->code;
+    for (uint64_t id = 0; id < m->n && gguf_next_text(&m->tokens, &place, &text); id++) {
+        if (pieces_add(&m->r, span_in(text), gguf_number(&m->scores, id), e)) return e->code;
+        add_special(m, id, text);
+        if (type_of(m, id) == TYPE_UNKNOWN) added_list_token(m->specials, (int64_t)id, span_in(text), true);
+    }
+    return bpe_pieces_finish(&m->r, e) ? e->code : added_read_list(&m->r, m->specials, e);
+}
+
 /* Reads a unigram model. T5's last hundred tokens (<extra_id_N>) come from the tokenizer class, not from the
  * model file; some GGUF files have unused tokens in their place. llama.cpp's converter changes the scores of
  * user tokens; transformers' T5Tokenizer uses 0. */
@@ -188,8 +210,8 @@ static enum status read_unigram(struct metadata *m, struct error *e) {
     uint64_t place = 0;
     int64_t unk = -1;
     bool has_extra = false;
-    if (expect_flag(m, "tokenizer.ggml.add_space_prefix", e)) return e->code;
-    if (expect_flag(m, "tokenizer.ggml.remove_extra_whitespaces", e)) return e->code;
+    if (expect_flag(m, prefix_key, true, true, e)) return e->code;
+    if (expect_flag(m, extra_key, true, true, e)) return e->code;
     if (find_tokens(m, true, e)) return e->code;
     if (gguf_find(m->header, table_key, &table) && table.n) {
         if (!table.array || (table.kind != GGUF_U8 && table.kind != GGUF_I8))
@@ -232,8 +254,10 @@ enum status tokenizer_read_gguf(struct reading *r, struct error *e) {
         read_bpe(&m, e);
     else if (is_text(kind, "t5"))
         read_unigram(&m, e);
+    else if (is_text(kind, "llama"))
+        read_sentencepiece_bpe(&m, e);
     else
-        unsupported(&m, key, kind, "gpt2 or t5", e);
+        unsupported(&m, key, kind, "gpt2, llama or t5", e);
     if (!m.specials || failed_json_allocations() != json_failures)
         error_set(e, MEMORY, "no memory for added tokens");
     json_decref(m.specials);

@@ -1,11 +1,11 @@
-/* Normalisation before splitting: a SentencePiece table, or NFC, runs of white space to one blank, and lower
- * case; each step only if the tokenizer files request it. NFC is built on utf8proc's tables. utf8proc_map is
- * not used: it orders combining marks by swapping neighbours, which is quadratic in the length of a run, and
- * allocates outside sys. Here runs are ordered by counting, so normalisation is linear. Like Hugging Face
- * tokenizers, lower case maps each character without context (a final sigma is not special). utf8proc 2.8
- * implements Unicode 15; tables below add the lower-case letters of later versions, and U+0130, whose lower
- * case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase) for every code
- * point. */
+/* Normalisation before splitting: a SentencePiece table, blanks marked as U+2581, or NFC, runs of white space
+ * to one blank, and lower case; each step only if the tokenizer files request it. NFC is built on utf8proc's
+ * tables. utf8proc_map is not used: it orders combining marks by swapping neighbours, which is quadratic in
+ * the length of a run, and allocates outside sys. Here runs are ordered by counting, so normalisation is
+ * linear. Like Hugging Face tokenizers, lower case maps each character without context (a final sigma is not
+ * special). utf8proc 2.8 implements Unicode 15; tables below add the lower-case letters of later versions,
+ * and U+0130, whose lower case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase)
+ * for every code point. */
 #include "loaders/tokenizer/tables.h"
 
 #include <inttypes.h>
@@ -337,6 +337,23 @@ static bool apply(const struct charsmap *map, struct span text, uint64_t limit, 
     return out->bytes <= limit;
 }
 
+/* Replaces every blank by U+2581; outputs as in text_normalize. */
+static enum status mark_blanks(struct sys *sys, struct span *text, char **out, struct error *e) {
+    static const char mark[] = "\xe2\x96\x81";
+    uint64_t blanks = 0, n = 0;
+    for (uint64_t i = 0; i < text->bytes; i++) blanks += text->at[i] == ' ';
+    if (!blanks) return OK;
+    char *to = *out = sys_new(sys, text->bytes + 2 * blanks, 1, "a normalised text", e);
+    if (!to) return e->code;
+    for (uint64_t i = 0; i < text->bytes; i++) {
+        bool blank = text->at[i] == ' ';
+        memcpy(to + n, blank ? mark : text->at + i, blank ? sizeof mark - 1 : 1);
+        n += blank ? sizeof mark - 1 : 1;
+    }
+    *text = (struct span){to, n};
+    return OK;
+}
+
 enum status text_normalize(const struct tokenizer *t, struct span *text, char **out, struct error *e) {
     *out = NULL;
     if (t->charsmap.units) {
@@ -354,6 +371,7 @@ enum status text_normalize(const struct tokenizer *t, struct span *text, char **
         *text = (struct span){*out, to.bytes};
         return OK;
     }
+    if (t->marks_blanks) return mark_blanks(t->sys, text, out, e);
     if (t->nfc && to_nfc(t->sys, text, out, e)) return e->code;
     if (!t->one_space && !t->lower) return OK;
     char *folded = sys_new(t->sys, text->bytes / 2 + text->bytes, 1, "a normalised text", e);

@@ -80,6 +80,10 @@ enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error
 enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span left, struct span right,
                           struct error *e);
 enum status bpe_add_merge_text(struct reading *r, uint64_t rank, struct span text, struct error *e);
+/* Finds the tokens of single bytes, <0x00> to <0xFF>, of a BPE by characters. META: one is missing. */
+enum status bpe_find_byte_tokens(struct reading *r, struct error *e);
+/* Makes a BPE by characters from the pieces that pieces_make and pieces_add have read. */
+enum status bpe_pieces_finish(struct reading *r, struct error *e);
 /* Reads unk_token (or null), which stands for bytes without a token. A name outside the vocabulary is an
  * error only if such bytes exist. */
 enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
@@ -106,7 +110,7 @@ struct named_tokens {
 enum status added_read_named(struct reading *r, const struct named_tokens *named, struct error *e);
 
 /* pieces_make allocates n pieces of text_bytes in total in t->words; pieces_add adds them in id order (META,
- * LIMIT, DUP, UTF8); pieces_finish builds the model. */
+ * LIMIT, DUP, UTF8); pieces_finish builds a unigram model, bpe_pieces_finish a BPE. */
 enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e);
 enum status pieces_add(struct reading *r, struct span text, double score, struct error *e);
 enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);

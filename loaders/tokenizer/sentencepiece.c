@@ -1,8 +1,9 @@
 /* Reads spiece.model: SentencePiece's ModelProto, parsed by hand. Only three fields are used: the pieces, the
- * model type, and the normalisation table. The normalisation follows the pieces in the file, so a file
- * truncated between fields lacks it. Byte pieces (umT5's) are ordinary pieces, as in Hugging Face tokenizers:
- * a character without a piece becomes the unknown token, not byte pieces. Sources: sentencepiece_model.proto,
- * SentencePiece 0.1.97; wire format: https://protobuf.dev/programming-guides/encoding. */
+ * model type, and the normalisation. It follows the pieces in the file, so a file truncated between fields
+ * lacks it. Types: unigram (T5, umT5) and BPE (Gemma). Byte pieces of a unigram model are ordinary pieces, as
+ * in Hugging Face tokenizers: a character without a piece becomes the unknown token, not byte pieces.
+ * Sources: sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
+ * https://protobuf.dev/programming-guides/encoding. */
 #include "loaders/tokenizer/reading.h"
 
 #include <inttypes.h>
@@ -12,8 +13,8 @@ enum { WIRE_VARINT, WIRE_64, WIRE_BYTES, WIRE_32 = 5 };
 enum { MODEL_PIECES = 1, MODEL_TRAINER = 2, MODEL_NORMALIZER = 3 };
 enum { PIECE_TEXT = 1, PIECE_SCORE = 2, PIECE_TYPE = 3 };
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };
-enum { TRAINER_MODEL = 3, TRAINER_UNK = 40, TRAINER_PAD = 43, UNIGRAM_MODEL = 1 };
-enum { NORMALIZER_TABLE = 2 };
+enum { TRAINER_MODEL = 3, TRAINER_UNK = 40, TRAINER_PAD = 43, UNIGRAM_MODEL = 1, BPE_MODEL = 2 };
+enum { NORMALIZER_TABLE = 2, NORMALIZER_PREFIX, NORMALIZER_EXTRA, NORMALIZER_ESCAPE };
 
 /* Iterator over the fields of a protobuf message. base: start of the file, for messages. */
 struct walk {
@@ -117,6 +118,7 @@ struct model {
     struct walk file;
     uint64_t n_pieces, text_bytes; /* upper bounds of the number of pieces and of the bytes of their texts */
     int64_t unk;                   /* id of the unknown piece; -1: not found yet */
+    bool bpe;                      /* the model type is BPE (Gemma); false: unigram */
     struct span trainer, normalizer, table;
 };
 
@@ -138,17 +140,19 @@ static enum status walk_model(struct model *m, struct error *e) {
 }
 
 /* Checks the model type, and the ids of the unknown, first, last and padding piece; -1 means absent. */
-static enum status check_trainer(const struct model *m, struct error *e) {
+static enum status check_trainer(struct model *m, struct error *e) {
     struct walk w = walk_into(&m->file, m->trainer);
     struct field f;
     while (next_field(&w, &f, e)) {
         bool special = f.number >= TRAINER_UNK && f.number <= TRAINER_PAD;
         if (f.number != TRAINER_MODEL && !special) continue;
         if (expect_wire(&w, &f, WIRE_VARINT, e)) return e->code;
-        if (f.number == TRAINER_MODEL && f.value != UNIGRAM_MODEL)
+        if (f.number == TRAINER_MODEL && f.value != UNIGRAM_MODEL && f.value != BPE_MODEL)
             return reading_fail(e, UNSUPPORTED, w.r,
-                                "the model type is not supported" FOUND "%" PRIu64 EXPECTED "1 (unigram)",
+                                "the model type is not supported" FOUND "%" PRIu64 EXPECTED
+                                "1 (unigram) or 2 (BPE)",
                                 f.value);
+        if (f.number == TRAINER_MODEL) m->bpe = f.value == BPE_MODEL;
         int64_t id = (int64_t)f.value;
         if (!special || (id >= (f.number == TRAINER_UNK ? 0 : -1) && (id < 0 || (uint64_t)id < m->n_pieces)))
             continue;
@@ -160,14 +164,27 @@ static enum status check_trainer(const struct model *m, struct error *e) {
     return e->code;
 }
 
-static enum status read_table(struct reading *r, struct model *m, struct error *e) {
+/* Reads the normalisation table. Of a BPE model, there must be none, and no white space may be added or
+ * removed (the defaults of the format: both are). */
+static enum status read_normalizer(struct reading *r, struct model *m, struct error *e) {
     struct walk w = walk_into(&m->file, m->normalizer);
     struct field f;
+    bool prefix = true, extra = true, escape = true;
     while (next_field(&w, &f, e)) {
+        if (f.number == NORMALIZER_PREFIX) prefix = f.value;
+        if (f.number == NORMALIZER_EXTRA) extra = f.value;
+        if (f.number == NORMALIZER_ESCAPE) escape = f.value;
         if (f.number != NORMALIZER_TABLE) continue;
         if (expect_wire(&w, &f, WIRE_BYTES, e)) return e->code;
         m->table = f.bytes;
     }
+    if (!e->code && m->bpe && (prefix || extra || !escape || m->table.bytes))
+        return reading_unsupported(r, "the normalizer of a SentencePiece BPE model",
+                                   m->table.bytes ? "a table"
+                                   : prefix       ? "add_dummy_prefix"
+                                   : extra        ? "remove_extra_whitespaces"
+                                                  : "no escape_whitespaces",
+                                   "escape_whitespaces alone, as Gemma's", e);
     if (e->code || !m->table.bytes) return e->code;
     return charsmap_make(r->t->sys, m->table, r->path, &r->t->charsmap, e);
 }
@@ -182,8 +199,9 @@ static enum status read_pieces(struct reading *r, struct model *m, json_t *list,
         if (piece.type == TYPE_UNKNOWN && m->unk >= 0)
             return reading_fail(e, META, r, "the vocabulary has two unknown pieces");
         if (piece.type == TYPE_UNKNOWN) m->unk = id;
-        if (piece.type == TYPE_CONTROL || piece.type == TYPE_USER)
-            added_list_token(list, id, piece.text, piece.type == TYPE_CONTROL);
+        bool unknown = m->bpe && piece.type == TYPE_UNKNOWN; /* as in Gemma's tokenizer.json */
+        if (piece.type == TYPE_CONTROL || piece.type == TYPE_USER || unknown)
+            added_list_token(list, id, piece.text, piece.type != TYPE_USER);
         id++;
     }
     return e->code;
@@ -200,6 +218,14 @@ enum status unigram_read_added(struct reading *r, const json_t *config, const js
     return e->code;
 }
 
+/* True if the class in tokenizer_config.json, or no class, is that of the model type. */
+static bool class_fits(const struct model *m, const json_t *class) {
+    static const char *const classes[][2] = {{"T5Tokenizer", "T5TokenizerFast"},
+                                             {"GemmaTokenizer", "GemmaTokenizerFast"}};
+    return reading_absent(class) || reading_is_text(class, classes[m->bpe][0]) ||
+           reading_is_text(class, classes[m->bpe][1]);
+}
+
 enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, const json_t *config,
                                   const json_t *special_map, struct error *e) {
     const json_t *class = json_object_get(config, "tokenizer_class"),
@@ -212,18 +238,24 @@ enum status tokenizer_read_spiece(struct reading *r, const struct span *bytes, c
     struct model m = {.file = {r, file.at, file.at, file.at + file.bytes}, .unk = -1};
     unsigned json_failures = failed_json_allocations();
     json_t *others = json_array();
-    if (!reading_absent(class) && !reading_is_text(class, "T5Tokenizer") &&
-        !reading_is_text(class, "T5TokenizerFast"))
-        reading_unsupported(r, "tokenizer_class", reading_shown(class), "T5Tokenizer", e);
+    if (walk_model(&m, e) || check_trainer(&m, e) || read_normalizer(r, &m, e)) goto out;
+    if (m.bpe) n_extra = 0;
+    if (!class_fits(&m, class))
+        reading_unsupported(r, "tokenizer_class", reading_shown(class),
+                            m.bpe ? "GemmaTokenizer" : "T5Tokenizer", e);
     else if (!reading_absent(extra) && (!json_is_integer(extra) || n_extra < 0 || n_extra > 1000))
         reading_wrong_kind(r, "extra_ids", extra, "an integer from 0 to 1000", e);
-    else if (!walk_model(&m, e) && !check_trainer(&m, e) && !read_table(r, &m, e) &&
-             !pieces_make(r, m.n_pieces + (uint64_t)n_extra, m.text_bytes + 32 * (uint64_t)n_extra, e) &&
-             !read_pieces(r, &m, others, e) && !pieces_add_extra(r, (int)n_extra, others, e))
+    else if (!pieces_make(r, m.n_pieces + (uint64_t)n_extra, m.text_bytes + 32 * (uint64_t)n_extra, e) &&
+             !read_pieces(r, &m, others, e) && !pieces_add_extra(r, (int)n_extra, others, e) && !m.bpe)
         pieces_finish(r, m.unk, e);
+    if (m.bpe && !e->code) bpe_pieces_finish(r, e);
     if (!others || failed_json_allocations() != json_failures)
         error_set(e, MEMORY, "no memory for added tokens");
-    if (!e->code) unigram_read_added(r, config, special_map, others, e);
+    if (m.bpe && !e->code)
+        added_read_list(r, others, e);
+    else if (!e->code)
+        unigram_read_added(r, config, special_map, others, e);
+out:
     json_decref(others);
     r->t->sys->release(r->t->sys, text);
     return e->code;

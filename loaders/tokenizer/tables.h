@@ -6,6 +6,8 @@
  *     pre-tokenizer (split pattern)           split.c
  *     merges, or a unigram model              bpe.c, unigram.c
  *
+ * SentencePiece BPE (Gemma) has no pre-tokenizer: its normalisation marks blanks as U+2581.
+ *
  * Like the reference (Hugging Face tokenizers 0.23), each step processes every remaining piece as a text of
  * its own: a look-ahead at the end of a piece finds the end of the text. */
 #ifndef SLUICE_LOADERS_TOKENIZER_TABLES_H
@@ -53,7 +55,8 @@ struct merge_table {
     uint32_t n_merges, mask;
 };
 
-/* A whole token: offset and length of its bytes in one blob. BPE needs words only for ignore_merges. */
+/* A whole token: offset and length of its bytes in one blob. BPE needs words for ignore_merges and
+ * by_character. */
 struct word {
     uint32_t offset, bytes;
     int32_t id;
@@ -102,6 +105,10 @@ struct tokenizer {
     const char *kind;
     int size;
     bool nfc, one_space, lower; /* normalisation steps to apply, in the order of the fields */
+    bool marks_blanks;          /* normalisation: every blank becomes U+2581; without the other steps */
+    /* BPE merges characters of the whole text, without a split pattern; `words` has all tokens. A character
+     * without a token becomes the tokens of its bytes (byte_id). */
+    bool by_character;
     bool ignore_merges;
     bool fuse_unk;
     int32_t pad;                        /* id of the padding token, see tokenizer_pad */
@@ -219,6 +226,9 @@ enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, st
 enum { TOKENIZER_ALPHABET_END = 324 };
 int byte_to_alphabet(int byte);
 int alphabet_to_byte(int code);
+
+/* tokenizer_kind of Gemma's tokenizers. */
+extern const char sentencepiece_bpe[];
 
 /* Unigram models (unigram.c), which replace the split pattern and the merges: encodes normalised text without
  * added tokens, and appends the ids to the list. */

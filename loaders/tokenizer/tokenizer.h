@@ -1,5 +1,5 @@
-/* Tokenizers: byte-level BPE (GPT-2, Qwen2, Qwen3, Mistral), CLIP, and unigram models (T5), from released
- * files. */
+/* Tokenizers: byte-level BPE (GPT-2, Qwen2, Qwen3, Mistral), CLIP, SentencePiece BPE (Gemma), and unigram
+ * models (T5), from released files. */
 #ifndef SLUICE_LOADERS_TOKENIZER_TOKENIZER_H
 #define SLUICE_LOADERS_TOKENIZER_TOKENIZER_H
 
@@ -12,9 +12,9 @@ struct tokenizer;
  * merges.txt (Qwen or CLIP by tokenizer_class, else by CLIP's end-of-word tokens) or spiece.model
  * (tokenizer.model), with added tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json
  * and special_tokens_map.json. A GGUF file is detected by its first bytes and read from the metadata under
- * tokenizer.ggml (Qwen's and Mistral's BPE, T5's unigram model). The tokenizer is immutable and usable from
- * several threads. Its memory counts as host memory (LINE_HOST); the JSON parser's memory is returned before
- * the function returns. */
+ * tokenizer.ggml (Qwen's, Mistral's and Gemma's BPE, T5's unigram model). The tokenizer is immutable and
+ * usable from several threads. Its memory counts as host memory (LINE_HOST); the JSON parser's memory is
+ * returned before the function returns. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
 /* Opens a tokenizer from n bytes inside the file at path: the content of a spiece.model, or of a tekken.json
  * or tokenizer.json, which begin with a brace. The caller owns the bytes. */
@@ -37,7 +37,9 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
 
 /* The vocabulary's highest id plus one. */
 int tokenizer_size(const struct tokenizer *tokenizer);
-/* The kind of tokenizer: "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (T5). */
+/* The kind of tokenizer: "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE", "SentencePiece BPE" (Gemma) or
+ * "unigram" (T5).
+ */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);
 /* The id of an added token by its exact text, in unigram models also of control and unknown pieces; or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);

@@ -12,9 +12,10 @@
 
 #include "engine/base/checked.h"
 
-/* Normalizers and pre-tokenizers of BPE: two sequences of steps are supported. Qwen and GPT-2 use NFC, a
+/* Normalizers and pre-tokenizers of BPE: three sequences of steps are supported. Qwen and GPT-2 use NFC, a
  * Split into pieces that cover the text, and ByteLevel. CLIP uses NFC, white space to one blank, lower case,
- * a Split that keeps only matches, and ByteLevel with a pattern of its own. */
+ * a Split that keeps only matches, and ByteLevel with a pattern of its own. Gemma replaces blanks by U+2581;
+ * its Split at blanks then finds none and may be absent. */
 
 /* Reads one normalizer of a sequence. The sequence must have the order in which normalize.c applies the
  * steps. */
@@ -42,12 +43,22 @@ static enum status read_normal_step(struct reading *r, const json_t *step, struc
     return OK;
 }
 
+/* True for Gemma's normalizer, {"type": "Replace", "pattern": {"String": " "}, "content": U+2581}. */
+static bool is_blank_marker(const json_t *step) {
+    return reading_is_text(json_object_get(step, "type"), "Replace") &&
+           reading_is_text(json_object_get(json_object_get(step, "pattern"), "String"), " ") &&
+           reading_is_text(json_object_get(step, "content"), "\xe2\x96\x81");
+}
+
 static enum status read_normalizer(struct reading *r, const json_t *normalizer, struct error *e) {
     if (reading_absent(normalizer)) return OK;
     const char *type = reading_type(r, normalizer, "normalizer", e);
     if (!type) return e->code;
-    if (strcmp(type, "Sequence")) return read_normal_step(r, normalizer, e);
     const json_t *list = json_object_get(normalizer, "normalizers");
+    bool only = json_array_size(list) == 1 && is_blank_marker(json_array_get(list, 0));
+    r->t->marks_blanks = r->t->by_character = only || is_blank_marker(normalizer);
+    if (r->t->marks_blanks) return OK;
+    if (strcmp(type, "Sequence")) return read_normal_step(r, normalizer, e);
     if (!json_is_array(list)) return reading_wrong_kind(r, "normalizer.normalizers", list, "an array", e);
     for (size_t i = 0; i < json_array_size(list) && !e->code; i++)
         read_normal_step(r, json_array_get(list, i), e);
@@ -104,8 +115,14 @@ static enum status expect_step(struct reading *r, const json_t *list, int i, con
 static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, struct error *e) {
     static const char both[] = "Split, then ByteLevel",
                       alone[] = "ByteLevel, or a Sequence of Split and ByteLevel";
+    if (r->t->by_character && reading_absent(pre)) return OK;
     const char *type = reading_type(r, pre, "pre_tokenizer", e);
     if (!type) return e->code;
+    if (r->t->by_character) { /* any split at blanks: there are none left */
+        const json_t *blank = json_object_get(json_object_get(pre, "pattern"), "String");
+        if (!strcmp(type, "Split") && reading_is_text(blank, " ")) return OK;
+        return reading_unsupported(r, "pre_tokenizer type", type, "null, or a Split at \" \"", e);
+    }
     const json_t *list = json_object_get(pre, "pretokenizers");
     if (!strcmp(type, "Sequence") && json_array_size(list) == 2) {
         if (expect_step(r, list, 0, "Split", both, e) || expect_step(r, list, 1, "ByteLevel", both, e) ||
@@ -122,7 +139,7 @@ static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, stru
     return read_byte_level(r, pre, &r->t->split, e);
 }
 
-/* Stores all tokens by their bytes, for ignore_merges. */
+/* Stores all tokens by their bytes, for ignore_merges, or as they are, for by_character. */
 static enum status read_words(struct reading *r, struct error *e) {
     struct word_table *words = &r->t->words;
     uint64_t text_bytes = 0;
@@ -133,14 +150,12 @@ static enum status read_words(struct reading *r, struct error *e) {
     if (word_table_make(r->t->sys, words, json_object_size(r->vocab), text_bytes, e)) return e->code;
     for (void *at = json_object_iter(r->vocab); at; at = json_object_iter_next(r->vocab, at)) {
         struct span text = {json_object_iter_key(at), json_object_iter_key_len(at)};
+        int32_t id = (int32_t)json_integer_value(json_object_iter_value(at));
         memcpy(words->blob + used, text.at, text.bytes);
-        words->words[words->n_words++] =
-            (struct word){.offset = used,
-                          .bytes = (uint32_t)text.bytes,
-                          .id = (int32_t)json_integer_value(json_object_iter_value(at))};
+        word_table_add(words, (struct word){.offset = used, .bytes = (uint32_t)text.bytes, .id = id});
         used += (uint32_t)text.bytes;
     }
-    word_table_to_bytes(words);
+    if (!r->t->by_character) word_table_to_bytes(words);
     return OK;
 }
 
@@ -180,7 +195,10 @@ static enum status check_model(struct reading *r, const json_t *model, struct er
     if (!reading_absent(dropout) && !(json_is_number(dropout) && json_number_value(dropout) == 0))
         return reading_unsupported(r, "model.dropout", "not null", "null", e);
     if (reading_bool(r, model, "byte_fallback", "model.byte_fallback", &byte_fallback, e)) return e->code;
-    return byte_fallback ? reading_unsupported(r, "model.byte_fallback", "true", "false", e) : OK;
+    if (byte_fallback == r->t->by_character) return OK;
+    return reading_unsupported(
+        r, "model.byte_fallback", byte_fallback ? "true" : "false",
+        byte_fallback ? "false, or a normalizer that replaces \" \" by U+2581" : "true", e);
 }
 
 static enum status read_model(struct reading *r, const json_t *model, struct error *e) {
@@ -198,10 +216,14 @@ static enum status read_model(struct reading *r, const json_t *model, struct err
                             "model.end_of_word_suffix is too long" FOUND "%" PRIu64 " bytes" EXPECTED
                             "at most %d",
                             suffix.bytes, TOKENIZER_SUFFIX_BYTES);
+    if (suffix.bytes && r->t->by_character)
+        return reading_unsupported(r, "end_of_word_suffix", suffix.at, "null", e);
     if (suffix.bytes) r->t->kind = "CLIP BPE";
+    if (r->t->by_character) r->t->kind = sentencepiece_bpe;
     r->vocab = json_object_get(model, "vocab");
     if (bpe_read_vocab(r, suffix, e)) return e->code;
-    if (r->t->ignore_merges && read_words(r, e)) return e->code;
+    if ((r->t->ignore_merges || r->t->by_character) && read_words(r, e)) return e->code;
+    if (r->t->by_character) return read_merges(r, json_object_get(model, "merges"), e);
     if (bpe_read_unk(r, json_object_get(model, "unk_token"), e)) return e->code;
     return read_merges(r, json_object_get(model, "merges"), e);
 }

@@ -46,7 +46,7 @@ from block_steps import (
     RUN_ALL, Fixture, case_latent, expect, final_layers, influence, joined, mmdit_final, open_, patches, put, run, suite, tensors_of,
     test, two_streams, velocity, zeros,
 )
-from block_tests_encoders import clip, clip_kinds, clip_vision, image_pad, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, redux, siglip, t5
+from block_tests_encoders import clip, clip_kinds, clip_vision, gemma3, image_pad, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, redux, siglip, t5
 
 
 def flux_like(f, component, lane, far=""):
@@ -548,6 +548,8 @@ def taehv(f):
 
 def suites(f):
     """Returns the suites of a fixture."""
+    if f.kind == "gemma3":
+        return gemma3(f)
     if f.kind == "qwen3vl":
         return qwen3vl(f)
     if f.kind == "padded":
@@ -557,7 +559,7 @@ def suites(f):
         return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
     # weights are those of zimage_a and qwen_image_21, whose blocks are tested
-    if family == "zimage_base" or f.name == "qwen_image_21_distilled":
+    if family in ("zimage_base", "ltx2") or f.name == "qwen_image_21_distilled":
         return []
     denoisers = dict(flux=flux,
                      flux2=flux2,
@@ -617,6 +619,9 @@ def components(f):
             config, erf_gelu = dict(num_attention_heads=heads), dict(hidden_act=1)
             files.append(dict(family="clip", file="open.safetensors", config=config, reads=reads, published=erf_gelu))
         return files
+    if f.kind == "gemma3":
+        return [dict(family="gemma3", prefix="model.language_model.", file="model.safetensors", config=True),
+                dict(family="gemma3", file="llama.safetensors", config=f.expect["gemma3"]["metadata"])]
     if f.kind == "qwen3vl":
         about, usual = f.expect["qwen3vl"], dict(file="model.safetensors", config=True)
         vision = dict(family="qwen3vl_vision", pictures=True)

@@ -258,6 +258,25 @@ def padded(f):
         test("influence", open_(first), influence(["lane.text"], weights))], bf16=True)
 
 
+def gemma3(f):
+    """A Gemma 3 without a pipeline: all hidden states, from a file of transformers and one with llama.cpp's names."""
+    about = f.expect["gemma3"]
+    lanes, rows = {}, []
+    for name in about["prompts"]:
+        for number in range(2):
+            lanes[f"{name} {number}"] = dict(component="gemma3", number=number, tokens=f"{name}.ids", text=zeros(*f.shape(f"{name}.text")))
+            rows += [open_(f"{name} {number}"), RUN_ALL, expect("lane.text", f"{name}.text", "text", detail=name)]
+    begin, layers = [open_("short 0"), dict(table=0)], []
+    for name, number in about["layers"].items():
+        layers += [put(f"{name}.in", "tokens"), run(f"layers.{number}"), expect("tokens", f"{name}.out", name)]
+    weights = len(tensors_of(os.path.join(f.folder, "model.safetensors"))[0]) - 1
+    return [suite("gemma3", lanes, [
+        test("embedding", *begin, expect("tokens", "embedding", "embedding"), expect("rope", "rope", "rope"), expect("local_rope", "local_rope", "local_rope")),
+        test("layers", *begin, *layers),
+        test("text", *rows),
+    ], [test("influence", open_("short 0"), influence(["lane.text"], weights))], bf16=True)]
+
+
 def qwen3vl(f):
     """Both towers of a Qwen3-VL, without a pipeline; the vision tower also in a file with llama.cpp's names."""
     about = f.expect["qwen3vl"]

@@ -95,6 +95,8 @@ import tokens
 import unet.control
 import unet.make
 import unet.specs
+import ltx.make
+import ltx.specs
 import wan.make
 import wan.specs
 import zimage_control
@@ -209,6 +211,7 @@ def main():
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}
     families |= {name: (krea.specs, krea.make.make) for name in krea.specs.FORMS}
     families |= {name: (qwen21.specs, qwen21.make.make) for name in qwen21.specs.FORMS}
+    families |= {name: (ltx.specs, ltx.make.make) for name in ltx.specs.FORMS}
     families |= {name: (wan.specs, wan.make.make) for name in wan.specs.FORMS}
     families |= {name: (sd3.specs, sd3.make.make) for name in sd3.specs.FORMS}
     families |= {name: (anima.specs, anima.make.make) for name in anima.specs.FORMS}

@@ -186,6 +186,51 @@ WAN = [
     ("net.0", 1.2, 0.3), ("net.2", 0.5, 0.1),
     ("proj_in", 0.5, 0.1), ("proj_out", 0.6, 0.2),
 ]
+LTX2 = [
+    ("attn1.norm_", 1.6, 0), ("attn2.norm_", 1.5, 0), ("_attn.norm_", 1.4, 0),
+    ("caption_projection.linear_1", 1.0, 0.3), ("caption_projection.linear_2", 0.8, 0.2),
+    ("embedder.linear_1", 1.0, 0.3), ("embedder.linear_2", 0.8, 0.3),
+    ("time_embed.linear", 0.3, 0.3), ("av_cross_attn", 0.5, 0.4), ("prompt_adaln.linear", 0.5, 0.3),
+    ("to_gate_logits", 1.0, 0.5),
+    ("to_q", 0.3, 0.3), ("to_k", 0.3, 0.3), ("attn2.to_v", 1.5, 0.1), ("_attn.to_v", 1.2, 0.2), ("to_v", 0.7, 0.1),
+    ("attn2.to_out", 1.2, 0.1), ("_attn.to_out", 1.2, 0.2), ("to_out", 0.7, 0.1),
+    ("net.0", 1.2, 0.3), ("net.2", 0.5, 0.1),
+    ("proj_in", 0.5, 0.1), ("proj_out", 0.6, 0.2),
+]
+LTX2_CONNECTORS = [
+    ("attn1.norm_", 1.6, 0),
+    ("text_proj_in", 1.0, 0.2), ("to_gate_logits", 1.0, 0.5),
+    ("to_q", 0.3, 0.3), ("to_k", 0.3, 0.3), ("to_v", 1.0, 0.2), ("to_out", 0.9, 0.2),
+    ("net.0", 1.2, 0.3), ("net.2", 0.6, 0.1),
+]
+# Queries and keys are normed. The norms after attention and feed-forward set the magnitudes of both.
+GEMMA3 = [
+    ("post_attention_layernorm", 0.6, 0), ("post_feedforward_layernorm", 0.5, 0),
+    ("q_norm", 1.5, 0), ("k_norm", 1.4, 0),
+    *TEXT,
+]
+VAE_LTX2 = [
+    ("decoder.conv_out", 0.5, 0.1),
+    ("conv_in", 1.0, 0.3),
+    ("upsamplers", 1.0, 0.2), ("downsamplers", 1.0, 0.2),
+    ("conv1", 1.2, 0.4), ("conv2", 0.9, 0.3),
+    ("conv_out", 1.5, 0.2),
+]
+AUDIO_VAE_LTX2 = [
+    ("conv_in", 1.0, 0.3), ("conv_out", 1.2, 0.4),
+    ("upsample", 1.0, 0.2), ("downsample", 1.0, 0.2), ("nin_shortcut", 0.8, 0.2), ("conv_shortcut", 0.8, 0.2),
+    ("conv1", 1.2, 0.4), ("conv2", 0.9, 0.3),
+]
+VOCODER_LTX2 = [
+    # the samples stay within -1 and 1
+    ("vocoder.conv_out", 0.012, 0), ("bwe_generator.conv_out", 0.012, 0),
+    ("conv_in", 0.8, 0.3), ("conv_out", 0.6, 0.1), ("upsamplers", 1.5, 0.2),
+    ("convs1", 1.1, 0.3), ("convs2", 0.7, 0.2),
+]
+UPSAMPLER_LTX2 = [
+    ("initial_conv", 1.0, 0.3), ("final_conv", 0.8, 0.3), ("upsampler", 1.2, 0.3),
+    ("conv1", 1.0, 0.4), ("conv2", 1.0, 0.4),
+]
 CLIP_VISION = [
     ("patch_embedding", 0.8, 0), ("position_embedding", 0.4, 0),
     ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.8, 0.15), ("out_proj", 0.5, 0.05),
@@ -234,7 +279,7 @@ VAE = [
 
 
 # Name endings of parameters that are neither matrices nor norms.
-TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding", "task_embedding")
+TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding", "task_embedding", "learnable_registers", ".alpha", ".beta")
 
 # Norms whose stored weight is the scale minus 1.
 ZERO_CENTRED = ("text_norm.weight",)

@@ -47,9 +47,10 @@ int block_test_slot(const struct golden *g, const char *family, const char *fold
 #define TENSOR_FIELD(field)                                                                                  \
     { #field, offsetof(struct lane, field) }
 static const struct state_tensor lane_tensors[] = {
-    TENSOR_FIELD(text),       TENSOR_FIELD(pooled),  TENSOR_FIELD(source),
-    TENSOR_FIELD(latent),     TENSOR_FIELD(concat),  TENSOR_FIELD(image),
-    TENSOR_FIELD(prediction), TENSOR_FIELD(picture), TENSOR_FIELD(moments)};
+    TENSOR_FIELD(text),    TENSOR_FIELD(pooled),  TENSOR_FIELD(source),           TENSOR_FIELD(latent),
+    TENSOR_FIELD(concat),  TENSOR_FIELD(image),   TENSOR_FIELD(prediction),       TENSOR_FIELD(picture),
+    TENSOR_FIELD(moments), TENSOR_FIELD(sound),   TENSOR_FIELD(sound_prediction), TENSOR_FIELD(mel),
+    TENSOR_FIELD(wave),    TENSOR_FIELD(enlarged)};
 static const struct state_tensor lane_numbers[] = {
     TENSOR_FIELD(n_tokens),       TENSOR_FIELD(window),     TENSOR_FIELD(clip_skip), TENSOR_FIELD(pooled_row),
     TENSOR_FIELD(n_clean_frames), TENSOR_FIELD(keys.first), TENSOR_FIELD(keys.n)};
@@ -63,7 +64,8 @@ static bool is_field(const struct state_tensor *fields, int n, const char *name)
 static void expect_known_keys(const json_t *lane) {
     static const char *const others[] = {"component", "folder",       "number",      "timestep",
                                          "settings",  "frames",       "tokens",      "reference",
-                                         "guidance",  "add_time_ids", "skip_layers", "vision_spans"};
+                                         "guidance",  "add_time_ids", "skip_layers", "vision_spans",
+                                         "fps",       "stg_blocks",   "isolated"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)lane, key, value) {
@@ -204,7 +206,18 @@ static void expect_vision_grid(const struct component *c, const struct lane *lan
     assert_int_equal(grid.columns * grid.rows, lane->text.dim[0]);
 }
 
-/* Reads the lane's lists: token ids, add_time_ids, skip_layers, reference images and images in the prompt. */
+/* Returns a list of block numbers and sets their count. */
+static const int *read_numbers(const json_t *list, int *n) {
+    const json_t *item;
+    size_t i;
+    *n = (int)json_array_size(list);
+    int *numbers = test_memory(sizeof *numbers * (size_t)(*n + 1));
+    json_array_foreach(list, i, item) numbers[i] = (int)json_integer_value(item);
+    return numbers;
+}
+
+/* Reads the lane's lists: token ids, add_time_ids, skip_layers, stg_blocks, reference images and images in
+ * the prompt. */
 static void read_lists(const struct block_test *t, const json_t *about, struct lane *lane) {
     const json_t *item;
     size_t i;
@@ -226,11 +239,8 @@ static void read_lists(const struct block_test *t, const json_t *about, struct l
     const json_t *sizes = json_object_get(about, "add_time_ids");
     lane->n_add_time_ids = (int)json_array_size(sizes);
     json_array_foreach(sizes, i, item) lane->add_time_ids[i] = (float)json_number_value(item);
-    const json_t *skipped = json_object_get(about, "skip_layers");
-    lane->n_skip_layers = (int)json_array_size(skipped);
-    int *numbers = test_memory(sizeof *numbers * (size_t)(lane->n_skip_layers + 1));
-    json_array_foreach(skipped, i, item) numbers[i] = (int)json_integer_value(item);
-    lane->skip_layers = numbers;
+    lane->skip_layers = read_numbers(json_object_get(about, "skip_layers"), &lane->n_skip_layers);
+    lane->stg_blocks = read_numbers(json_object_get(about, "stg_blocks"), &lane->n_stg_blocks);
 }
 
 /* Returns a copy of the component's settings in which `values` replace some. */
@@ -255,7 +265,9 @@ struct block_runner *block_test_open(const struct block_test *t, const char *nam
     int slot = block_test_slot(t->golden, text_of(about, "component"), text_of(about, "folder"),
                                number_of(about, "number"));
     const struct component *c = &t->golden->model->component[slot];
-    struct lane lane = {.guidance = (float)json_number_value(json_object_get(about, "guidance"))};
+    struct lane lane = {.guidance = (float)json_number_value(json_object_get(about, "guidance")),
+                        .fps = (float)json_number_value(json_object_get(about, "fps")),
+                        .isolated = json_is_true(json_object_get(about, "isolated"))};
     for (int i = 0; i < COUNT_OF(lane_tensors); i++) {
         const json_t *what = json_object_get(about, lane_tensors[i].name);
         void *field = (char *)&lane + lane_tensors[i].offset;
@@ -272,6 +284,8 @@ struct block_runner *block_test_open(const struct block_test *t, const char *nam
     if (c->family->lanes.vision_grid) expect_vision_grid(c, &lane);
     if (c->family->kind == FAMILY_DENOISER)
         lane.prediction = test_tensor(DTYPE_F32, lane.latent.rank, lane.latent.dim);
+    if (lane.sound.rank && c->family->kind == FAMILY_DENOISER)
+        lane.sound_prediction = test_tensor(DTYPE_F32, lane.sound.rank, lane.sound.dim);
     struct block_runner *b = runner_open(t->golden, slot, lane);
     const json_t *timestep = json_object_get(about, "timestep"), *frames = json_object_get(about, "frames");
     int32_t dim[TENSOR_RANK_MAX];

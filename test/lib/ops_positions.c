@@ -57,6 +57,7 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
                 float power = (float)pow(theta, (double)((float)numerator / (float)of));
                 frequency = (double)(1.0f / power);
             }
+            if (o->position_divisor > 0) frequency = (double)(float)(frequency / o->position_divisor);
             double angle = pair_position[dim / 2] * frequency;
             if (!o->f64_angles) angle = (double)(float)angle;
             *at++ = cos(angle);
@@ -184,6 +185,13 @@ void case_rope_tables(int n) {
          .f32_frequencies = true,
          .n_grids = 1,
          .grid = {{.start = {3, 0, 0}, .extent = {2, 5, 120}}}},
+        {.theta = 1e6, /* scaled positions (Gemma 3) */
+         .n_axes = 1,
+         .axis_dim = {256},
+         .position_divisor = 8,
+         .f32_frequencies = true,
+         .n_grids = 1,
+         .grid = {{.extent = {1024}, .diagonal = true}}},
     };
     for (int i = 0; i < n; i++) case_rope_table(&tables[i]);
 }

@@ -25,6 +25,7 @@ static void case_rope_axis(int32_t n, int32_t frequencies, struct rope_axis axis
 
 struct axes_case {
     struct rope_axes axes;
+    int32_t t; /* rows; 0: the whole grid */
     int32_t heads, d;
     int gap;
     enum rope_pairs pairs;
@@ -33,8 +34,10 @@ struct axes_case {
 
 static void case_rope_axes(struct axes_case r) {
     case_begin();
-    int32_t t = 1, rows = 0, n = r.axes.n_axes, pairs = r.heads * r.d / 2, half = r.d / 2;
+    int32_t t = 1, rows = 0, inner = 1, n = r.axes.n_axes, pairs = r.heads * r.d / 2, half = r.d / 2;
     for (int a = 0; a < n; a++) t *= r.axes.extent[a], rows += r.axes.extent[a];
+    for (int a = n; a < ROPE_AXES_MOST; a++) inner *= r.axes.extent[a] ? r.axes.extent[a] : 1;
+    t = r.t ? r.t : t * inner;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, 2 * pairs), r.gap, 1), out = in;
     struct tensor table = tensor_random(DTYPE_F32, SHAPE(rows, (pairs - r.axes.still) / n, 2), 0, 1);
     struct rotation rotation = {.heads = r.heads, .pairs = r.pairs, .axes = r.axes, .eps = 1e-3f};
@@ -54,7 +57,7 @@ static void case_rope_axes(struct axes_case r) {
     }
     for (int64_t token = 0; token < t; token++)
         for (int32_t p = 0; p < pairs; p++) {
-            int64_t at[3], rest = token, before = 0;
+            int64_t at[ROPE_AXES_MOST], rest = (token + r.axes.first) / inner, before = 0;
             for (int a = n - 1; a >= 0; a--) at[a] = rest % r.axes.extent[a], rest /= r.axes.extent[a];
             int32_t turning = p - r.axes.still, axis = turning % n;
             for (int a = 0; a < axis; a++) before += r.axes.extent[a];
@@ -176,23 +179,27 @@ void test_video(void **state) {
                                   pixels = {10000, 32, 0, 1, 1, 2048, false},
                                   text = {10000, 1, 0, 1, 1, 4096, true};
     static const struct axes_case rope[] = {
-        {{1, {3}, 0}, 1, 2, 0, ROPE_HALVES, false, true},
-        {{3, {2, 3, 2}, 4}, 5, 16, 4, ROPE_HALVES, false, false},
-        {{3, {2, 1, 3}, 2}, 2, 20, 1, ROPE_INTERLEAVED, true, true},
-        {{2, {2, 3}, 1}, 3, 26, 0, ROPE_HALVES, true, false},
-        {{1, {7}, 0}, 3, 24, 0, ROPE_INTERLEAVED, false, false},
+        {{1, {3}, 0, 0}, 0, 1, 2, 0, ROPE_HALVES, false, true},
+        {{3, {2, 3, 2}, 4, 0}, 0, 5, 16, 4, ROPE_HALVES, false, false},
+        {{3, {2, 1, 3}, 2, 0}, 0, 2, 20, 1, ROPE_INTERLEAVED, true, true},
+        {{2, {2, 3}, 1, 0}, 0, 3, 26, 0, ROPE_HALVES, true, false},
+        {{1, {7}, 0, 0}, 0, 3, 24, 0, ROPE_INTERLEAVED, false, false},
+        /* some rows of a grid; frames of 2 x 3 tokens that rotate alike */
+        {{3, {2, 3, 4}, 2, 5}, 7, 2, 20, 0, ROPE_HALVES, false, true},
+        {{1, {4, 2, 3}, 0, 0}, 0, 2, 16, 1, ROPE_INTERLEAVED, true, false},
+        {{1, {4, 6}, 0, 3}, 19, 2, 16, 0, ROPE_HALVES, false, false},
         /* more pairs without rotation than a head has */
-        {{3, {2, 5, 3}, 13}, 4, 20, 3, ROPE_INTERLEAVED, false, true},
-        {{3, {3, 5, 7}, 2}, 32, 128, 0, ROPE_HALVES, false, true},
-        {{1, {33}, 0}, 32, 64, 0, ROPE_HALVES, true, true},
-        {{3, {3, 2, 3}, 3}, 5, 222, 2, ROPE_HALVES, false, false},
-        {{2, {5, 3}, 0}, 1, 512, 0, ROPE_INTERLEAVED, true, false},
+        {{3, {2, 5, 3}, 13, 0}, 0, 4, 20, 3, ROPE_INTERLEAVED, false, true},
+        {{3, {3, 5, 7}, 2, 0}, 0, 32, 128, 0, ROPE_HALVES, false, true},
+        {{1, {33}, 0, 0}, 0, 32, 64, 0, ROPE_HALVES, true, true},
+        {{3, {3, 2, 3}, 3, 0}, 0, 5, 222, 2, ROPE_HALVES, false, false},
+        {{2, {5, 3}, 0, 0}, 0, 1, 512, 0, ROPE_INTERLEAVED, true, false},
     };
     bool small = ops_on == ON_TSAN;
     case_rope_axis(1, 1, text);
     case_rope_axis(5, small ? 7 : 682, frames);
     case_rope_axis(small ? 3 : 40, small ? 9 : 1024, sound);
-    for (size_t i = 0; i < (small ? 6 : sizeof rope / sizeof *rope); i++) case_rope_axes(rope[i]);
+    for (size_t i = 0; i < (small ? 9 : sizeof rope / sizeof *rope); i++) case_rope_axes(rope[i]);
     case_group_range(1, 1, 1, 1, 0, false);
     case_group_range(3, 5, 35, 5, 3, true);
     case_group_range(7, 1, 48, 4, 4, false);

@@ -152,7 +152,8 @@ static int synthetic_text_blocks(const struct component *c, struct block_ref *re
 }
 
 static void synthetic_text_derive(struct component *c) {
-    *(struct encoder_output *)c->settings = (struct encoder_output){c->reads.hidden, c->dims[LAYERS]};
+    *(struct encoder_output *)c->settings =
+        (struct encoder_output){.states = c->reads.hidden, .n_layers = c->dims[LAYERS]};
     c->text_columns = hidden_states_count(&c->reads.hidden, c->dims[LAYERS]) * c->dims[WIDTH];
     c->pooled_columns = c->dims[WIDTH];
 }

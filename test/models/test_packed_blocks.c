@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHOLE, FIRST, SECOND, THIRD, COLUMNS, SIDE, TWO_PARTS, N_DIMS };
+enum { WHOLE, FIRST, SECOND, THIRD, COLUMNS, SIDE, TWO_PARTS, PARTS, N_DIMS };
 enum { FILE_BYTES = 1 << 21, TILE_BYTES = 512, GROUP_VALUES = 16 };
 
 static unsigned char *file;
@@ -48,6 +48,9 @@ static const struct weight_spec swapped[] = {{.offset = offsetof(struct weights,
                                               .rank = 2,
                                               .dim = {TWO_PARTS, COLUMNS}}};
 static const struct weight_spec whole[] = {ROW_MATRIX(WEIGHTS_OF(weights), a, WHOLE, COLUMNS, "all")};
+/* Weight table of blocks that have one of PARTS equal parts of a tensor's rows each. */
+static const struct weight_spec equal_parts[] = {
+    ROW_MATRIX(WITH(WEIGHTS_OF(weights), .row_parts = PARTS), a, WHOLE, COLUMNS, "all")};
 static const struct weight_spec convolution[] = {
     ROW_KERNEL(WEIGHTS_OF(weights), a, WHOLE, COLUMNS, SIDE, "all")};
 
@@ -57,6 +60,8 @@ static const struct block_kind in_swapped =
     BLOCK_KIND("swapped", "swapped", swapped, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind in_whole =
     BLOCK_KIND("whole", "whole", whole, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
+static const struct block_kind in_parts =
+    BLOCK_KIND("parts", "all.%d", equal_parts, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind table =
     BLOCK_KIND("table", "table", whole, weights, NULL, .embedding_table = true);
 static const struct block_kind convolving =
@@ -137,7 +142,7 @@ static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales
 
 static enum status bind(struct file_of_one_tensor *m, const struct block_kind *kind, const int32_t *dims,
                         struct block *block, struct error *e) {
-    struct block_ref ref = {.kind = kind};
+    struct block_ref ref = {.kind = kind, .number = dims[PARTS] > 1 ? 2 : 0};
     *e = (struct error){0};
     return block_bind(&sys, &ref, &m->index, dims, block, e);
 }
@@ -205,8 +210,8 @@ enum { N_STORED = sizeof stored / sizeof *stored };
 static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
 
 static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
-    const int32_t values[N_DIMS] = {
-        rows[0] + rows[1] + rows[2], rows[0], rows[1], rows[2], 512, 3, rows[1] + rows[2]};
+    const int32_t values[N_DIMS] = {rows[0] + rows[1] + rows[2], rows[0], rows[1], rows[2], 512, 3,
+                                    rows[1] + rows[2],           1};
     memcpy(dims, values, sizeof values);
 }
 
@@ -247,6 +252,34 @@ static void slice(int i_stored, const int32_t rows[3]) {
 static void test_slice_rows_and_scales(void **state) {
     for (int s = 0; s < N_STORED; s++)
         for (size_t i = 0; i < sizeof rows_of_parts / sizeof *rows_of_parts; i++) slice(s, rows_of_parts[i]);
+}
+
+/* A block with one of four equal parts of a tensor has the part with its number, here the third, for any
+ * number of rows: parts may start and end within a tile of scales. */
+static void test_equal_parts_rows_and_scales(void **state) {
+    static const int32_t rows_of_part[] = {1, 96, 128, 130};
+    for (int s = 0; s < N_STORED; s++)
+        for (size_t i = 0; i < sizeof rows_of_part / sizeof *rows_of_part; i++) {
+            const int32_t rows = rows_of_part[i],
+                          dims[N_DIMS] = {[WHOLE] = rows, [COLUMNS] = 512, [PARTS] = 4};
+            struct file_of_one_tensor m;
+            struct block block;
+            struct weights w;
+            struct error e;
+            make(&m, stored[s].dtype, stored[s].row_scales, 2, (int32_t[]){4 * rows, 512});
+            assert_int_equal(bind(&m, &in_parts, dims, &block, &e), OK);
+            assert_string_equal(block.name, "all.2");
+            unsigned char *packed = read_packed(&block);
+            block_point(&block, packed_contiguous(&block, packed), &w);
+            assert_int_equal(w.a.dim[0], rows);
+            check_rows(&m, &w.a, 0, 2 * rows, rows);
+            check_end(&block, packed, &w.a);
+            free(packed);
+            block_destroy(&sys, &block);
+            make(&m, stored[s].dtype, stored[s].row_scales, 2, (int32_t[]){rows, 512});
+            assert_int_equal(bind(&m, &in_parts, dims, &block, &e), SHAPE);
+            block_destroy(&sys, &block);
+        }
 }
 
 /* Parts that cut a tile of scales are refused. */
@@ -361,6 +394,7 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slice_rows_and_scales),
+        cmocka_unit_test(test_equal_parts_rows_and_scales),
         cmocka_unit_test(test_exchanged_parts_rows_and_scales),
         cmocka_unit_test(test_embedding_lookup_rows),
         cmocka_unit_test(test_unsupported_types_refused),

@@ -1,0 +1,69 @@
+/* Shared by the two files of LTX-2's transformers: ltx2.c (mathematics) and ltx2_recipes.c (sizes, recipes).
+ */
+#ifndef SLUICE_MODELS_LTX2_H
+#define SLUICE_MODELS_LTX2_H
+
+#include "models/models.h"
+
+/* LTX2_PROMPT_ROWS: LTX-2.0, whose transformer embeds the prompt. LTX2_GATED: LTX-2.3, with gated heads and
+ * prompts that are modulated by timestep. */
+enum { LTX2_PROMPT_ROWS, LTX2_GATED };
+
+/* Indices into component.dims. SOUND_: of the sound stream. */
+enum ltx2_dim {
+    DIM, /* DIM has index 0, which weight_spec.if_dim reads as "always" */
+    HEADS,
+    HEAD, /* channels per head */
+    FEED_FORWARD,
+    CHANNELS, /* values of a token's input and output */
+    TABLE,    /* vectors of a block's modulation table: 6, or 9 with a modulated prompt */
+    SOUND_DIM,
+    SOUND_HEADS,
+    SOUND_HEAD,
+    SOUND_FEED_FORWARD,
+    SOUND_CHANNELS,
+    SOUND_TABLE,
+    TWO,
+    FIVE,
+    TABLE_DIM, /* TABLE * DIM */
+    FOUR_DIM,
+    TWO_DIM,
+    SOUND_TABLE_DIM,
+    SOUND_FOUR_DIM,
+    SOUND_TWO_DIM,
+    FREQUENCIES,
+    CAPTION, /* width of the prompt's rows, for each stream; 0: the rows have the streams' widths (LTX-2.3) */
+    GATED,   /* 1: LTX-2.3 */
+    LAYERS,
+    /* For config.json alone. */
+    SOUND_GATED,
+    TEXT_MODULATED,
+    SOUND_TEXT_MODULATED,
+    CAPTIONED,
+    CHANNELS_OUT,
+    SOUND_CHANNELS_OUT,
+};
+
+struct ltx2_settings {
+    float eps;
+    float gate_time_scale; /* av_ca_timestep_scale_multiplier: factor of sigma for the gates between video and
+                              sound */
+    double theta;
+    float time_size, height_size, width_size; /* positions of the video that rope maps to 1 */
+    float sound_time_size;                    /* position of the sound that rope maps to 1, in seconds */
+    float sample_rate, hop;                   /* of the spectrogram, in samples per second and samples */
+    int heads, sound_heads;
+};
+
+enum { N_LTX2_DIMENSIONS = 22, N_LTX2_SETTINGS = 9 };
+extern const struct dimension ltx2_dimensions[N_LTX2_DIMENSIONS];
+extern const struct setting ltx2_settings_rows[N_LTX2_SETTINGS];
+extern const struct expectation ltx2_expects[];
+
+/* Callbacks of family_ltx2; struct family documents each. */
+enum status ltx2_refuse(const struct component *c, struct error *e);
+enum status ltx2_configure(struct component *c, const struct config *config, struct error *e);
+void ltx2_derive_dims(struct component *c);
+void ltx2_derive(struct component *c);
+
+#endif
