@@ -12,7 +12,7 @@ TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run
 DEV_O := $(patsubst %,$B/obj/bench/dev/%.o,paced timed virtual_threads)
 # The objects of test/lib that the tests of this build use.
 TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check cmocka_tests fault_sys memory_checker ops_cases \
-    ops_convolutions ops_operands ops_pieces ops_positions ops_products ops_shortcuts ops_tests ops_waves random_needs seeded \
+    ops_convolutions ops_operands ops_pieces ops_positions ops_products ops_shortcuts ops_tests ops_video ops_waves random_needs seeded \
     store_adapters store_fixture synthetic_family synthetic_files synthetic_run temporary_folder)
 TEST_LIBS := $(CUDA_LIBS) -lm -lpthread
 endif
