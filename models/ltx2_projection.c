@@ -106,8 +106,10 @@ static void projection_forward_shared(struct context *x, const void *weights,
                                       const struct visit_scope *scope) {
     const struct projection_settings *s = scope->settings;
     const struct projection_state *state = scope->lane->state;
+    struct tensor source = scope->lane->source;
+    int32_t image[] = {1, source.dim[0], source.dim[1]};
     if (!scope->number)
-        op_group_range(x, state->statistics, scope->lane->source, s->states, projection_range,
+        op_group_range(x, state->statistics, tensor_reshape(source, 3, image), s->states, projection_range,
                        projection_eps);
     projection_forward(x, weights, scope, 0, 1);
 }
