@@ -285,8 +285,9 @@ struct rope_axis {
 };
 
 /* LEAKY_RELU: v, or parameter * v if v is negative. MAGNITUDE: in[T,2C], out[T,C] = sqrt(in[t][c]^2 +
- * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. */
-enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP };
+ * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. SCALE:
+ * parameter * v. FILL: parameter, whatever `in` holds. */
+enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP, MAP_SCALE, MAP_FILL };
 
 /* Weights of OP_SNAKE, from the file: logarithms of the channels' alpha and beta [C]; filters of 2x up- and
  * downsampling [SNAKE_TAPS]. */

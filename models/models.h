@@ -40,7 +40,7 @@
     FAMILY(clip) FAMILY(clip_vision) FAMILY(siglip) FAMILY(redux) FAMILY(t5) FAMILY(umt5)                    \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
-    FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder)                                                            \
+    FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder) FAMILY(ltx2_audio_vae) FAMILY(ltx2_vocoder)                \
     FAMILY(taesd) FAMILY(taehv)                                                                          \
     FAMILY(rrdbnet) FAMILY(srvgg) FAMILY(ltx2_upsampler)
 /* clang-format on */

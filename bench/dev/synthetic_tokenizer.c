@@ -182,6 +182,8 @@ enum status synthetic_tokenizer_make(struct sys *sys, const char *kind, int n_id
         make_qwen(sys, n_ids, made, e);
     else if (!strcmp(kind, "CLIP BPE") || !strcmp(kind, "OpenCLIP BPE"))
         make_clip(sys, n_ids, !strcmp(kind, "OpenCLIP BPE"), made, e);
+    else if (!strcmp(kind, "SentencePiece BPE"))
+        make_gemma(sys, n_ids, made, e);
     else if (!strcmp(kind, "unigram"))
         make_unigram(n_ids, made, e);
     else

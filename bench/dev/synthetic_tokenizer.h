@@ -13,6 +13,7 @@
  *   "CLIP BPE"  49,408 ids, at least 514; no tokenizer.json, as released
  *   "OpenCLIP BPE"  the same as "CLIP BPE", padded with "!", which is id 0 and therefore an added token
  *   "unigram"   T5's 32,100 ids (its embedding has 32,128 rows), at least 256; no normalisation table
+ *   "SentencePiece BPE"  Gemma's 262,144 ids (its embedding has 262,208 rows), at least 260
  * Never more ids than n_ids. Fails with USAGE (n_ids too small or kind unknown) or MEMORY. */
 struct synthetic_file {
     const char *name;
@@ -37,6 +38,7 @@ int symbol_write(int byte, char *out);
 
 enum status make_clip(struct sys *sys, int n_ids, bool pad_with_id_0, struct synthetic_tokenizer *made,
                       struct error *e);
+enum status make_gemma(struct sys *sys, int n_ids, struct synthetic_tokenizer *made, struct error *e);
 enum status make_unigram(int n_ids, struct synthetic_tokenizer *made, struct error *e);
 
 #endif

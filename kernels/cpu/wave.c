@@ -31,6 +31,12 @@ static void map_rows(const void *context, int64_t first, int64_t end, int member
             for (int64_t i = 0; i < columns; i++)
                 to[i] = from[i] < -limit ? -limit : from[i] > limit ? limit : from[i];
             break;
+        case MAP_SCALE:
+            for (int64_t i = 0; i < columns; i++) to[i] = limit * from[i];
+            break;
+        case MAP_FILL:
+            for (int64_t i = 0; i < columns; i++) to[i] = limit;
+            break;
         }
     }
 }

@@ -11,6 +11,10 @@ __device__ static inline float mapped(float v, enum map_form form, float limit) 
         return tanhf(v);
     case MAP_CLAMP:
         return v < -limit ? -limit : v > limit ? limit : v;
+    case MAP_SCALE:
+        return limit * v;
+    case MAP_FILL:
+        return limit;
     case MAP_MAGNITUDE: /* map_values computes it */
         break;
     }

@@ -195,6 +195,7 @@ static enum status read_sentencepiece_bpe(struct metadata *m, struct error *e) {
     for (uint64_t id = 0; id < m->n && gguf_next_text(&m->tokens, &place, &text); id++) {
         if (pieces_add(&m->r, span_in(text), gguf_number(&m->scores, id), e)) return e->code;
         add_special(m, id, text);
+        if (type_of(m, id) == TYPE_UNKNOWN) added_list_token(m->specials, (int64_t)id, span_in(text), true);
     }
     return bpe_pieces_finish(&m->r, e) ? e->code : added_read_list(&m->r, m->specials, e);
 }

@@ -199,8 +199,9 @@ static enum status read_pieces(struct reading *r, struct model *m, json_t *list,
         if (piece.type == TYPE_UNKNOWN && m->unk >= 0)
             return reading_fail(e, META, r, "the vocabulary has two unknown pieces");
         if (piece.type == TYPE_UNKNOWN) m->unk = id;
-        if (piece.type == TYPE_CONTROL || piece.type == TYPE_USER)
-            added_list_token(list, id, piece.text, piece.type == TYPE_CONTROL);
+        bool unknown = m->bpe && piece.type == TYPE_UNKNOWN; /* as in Gemma's tokenizer.json */
+        if (piece.type == TYPE_CONTROL || piece.type == TYPE_USER || unknown)
+            added_list_token(list, id, piece.text, piece.type != TYPE_USER);
         id++;
     }
     return e->code;

@@ -209,7 +209,8 @@ TEST(pre_tokenizer) {
     expect_bpe_failure((struct recipe){.pre = "default"}, UNSUPPORTED, says);
     expect_bpe_failure((struct recipe){.pre = "default", .architecture = "llama"}, UNSUPPORTED, says);
     expect_bpe_failure((struct recipe){.pre = "llama-bpe", .architecture = "qwen3"}, UNSUPPORTED, says);
-    expect_bpe_failure((struct recipe){.model = "llama"}, UNSUPPORTED, "found \"llama\"");
+    expect_bpe_failure((struct recipe){.model = "bert"}, UNSUPPORTED, "found \"bert\"");
+    expect_bpe_failure((struct recipe){.model = "llama"}, UNSUPPORTED, "add_space_prefix");
     expect_bpe_failure((struct recipe){.model = ""}, MISSING, "tokenizer.ggml.model is missing");
 }
 

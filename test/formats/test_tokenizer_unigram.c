@@ -282,7 +282,8 @@ TEST(t11_special_ids) {
     expect_failure((struct recipe){.trainer_field = EOS_ID, .trainer_value = 1000}, META, "1000 in field 42");
     expect_failure((struct recipe){.trainer_field = PAD_ID, .trainer_value = INT64_MIN}, META, "in field 43");
     tokenizer_close_clean(open_recipe((struct recipe){.trainer_field = BOS_ID, .trainer_value = -1}));
-    expect_failure((struct recipe){.trainer_field = 3, .trainer_value = 2}, UNSUPPORTED, "model type");
+    expect_failure((struct recipe){.trainer_field = 3, .trainer_value = 3}, UNSUPPORTED, "model type");
+    expect_failure((struct recipe){.trainer_field = 3, .trainer_value = 2}, UNSUPPORTED, "add_dummy_prefix");
     expect_failure((struct recipe){.no_normalizer = true}, MISSING, "normalizer");
 }
 

@@ -35,6 +35,10 @@ static double map_truth(const struct tensor *in, int64_t row, int64_t c, enum ma
         return tanh(v);
     case MAP_CLAMP:
         return fmin(fmax(v, -limit), limit);
+    case MAP_SCALE:
+        return limit * v;
+    case MAP_FILL:
+        return limit;
     }
     return 0;
 }
@@ -109,8 +113,9 @@ void test_waves(void **state) {
     static const struct {
         enum map_form form;
         float limit;
-    } maps[] = {{MAP_LEAKY_RELU, 0.1f}, {MAP_MAGNITUDE, 0}, {MAP_LOG, 0.4f}, {MAP_TANH, 0}, {MAP_CLAMP, 1}};
-    for (int i = 0; i < 5; i++) {
+    } maps[] = {{MAP_LEAKY_RELU, 0.1f}, {MAP_MAGNITUDE, 0}, {MAP_LOG, 0.4f}, {MAP_TANH, 0},
+                {MAP_CLAMP, 1},         {MAP_SCALE, -0.3f}, {MAP_FILL, 0.7f}};
+    for (int i = 0; i < 7; i++) {
         case_map(9, 45, 0, maps[i].form, maps[i].limit, false);
         case_map(5, 52, 4 * i, maps[i].form, maps[i].limit, maps[i].form != MAP_MAGNITUDE);
     }
