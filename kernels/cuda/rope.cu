@@ -215,13 +215,16 @@ struct axis_rows {
 
 __device__ static inline struct axis_rows axis_rows_of(const struct rope_axes &axes, int64_t token) {
     struct axis_rows place = {};
-    uint32_t rest = (uint32_t)token, before = 0;
+    uint32_t rest = (uint32_t)token + (uint32_t)axes.first, before = 0;
 #pragma unroll
     for (int a = 0; a < ROPE_AXES_MOST; a++) before += a < axes.n_axes ? (uint32_t)axes.extent[a] : 0;
 #pragma unroll /* so that the array stays in registers */
     for (int a = ROPE_AXES_MOST - 1; a >= 0; a--) {
-        if (a >= axes.n_axes) continue;
-        uint32_t extent = (uint32_t)axes.extent[a];
+        uint32_t extent = axes.extent[a] ? (uint32_t)axes.extent[a] : 1;
+        if (a >= axes.n_axes) {
+            rest /= extent;
+            continue;
+        }
         before -= extent;
         place.row[a] = before + rest % extent;
         rest /= extent;
