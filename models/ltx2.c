@@ -586,7 +586,7 @@ static const struct state_tensor ltx2_state_tensors[] = {STATE_TENSOR(ltx2_state
 /* 121 frames of 1280 x 704. */
 #define PREDICTED_VIDEO                                                                                      \
     .alone = true, .tokens = 16 * 22 * 40, .text_rows = 1024, .text_columns = 7680, .latent_channels = 128,  \
-    .latent_frames = 16, .latent_side = 22, .latent_columns = 40
+    .latent_frames = 16, .latent_side = 22, .latent_columns = 40, .sound = {8, 126, 16}
 
 const struct family family_ltx2 = {
     .name = "ltx2",

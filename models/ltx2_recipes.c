@@ -238,8 +238,8 @@ static const struct hf_source ltx23_distilled_files[] = {
     {0},
 };
 static const struct hf_source ltx2_shared_files[] = {
-    {"google/gemma-3-12b-it", "--llm", NULL, 0},
     {"Comfy-Org/ltx-2", "--llm", "split_files/text_encoders/gemma_3_12B_it_fp8_scaled.safetensors", 0},
+    {"unsloth/gemma-3-12b-it-GGUF", "--llm", "gemma-3-12b-it-*.gguf", 0},
     {0},
 };
 
