@@ -102,20 +102,9 @@ static enum status open_preview_job(struct job *job, struct error *e) {
 
 /* Opens job->second_pass. flow_shift: the caller's; 0: computed from the second pass's size. */
 static enum status open_second_pass(struct job *job, double flow_shift, struct error *e) {
-    const struct sluice_request *r = &job->request;
     struct job_context context = job->context;
-    struct sluice_request request = *r;
+    struct sluice_request request = second_pass_request(job, flow_shift);
     context.first_pass = job;
-    request.width = second_pass_size(job).width;
-    request.height = second_pass_size(job).height;
-    request.steps = r->hires_steps;
-    request.strength = r->hires_strength;
-    request.init_latent = request.plan = NULL;
-    request.references = request.redux_images = NULL;
-    request.n_references = request.n_redux_images = 0;
-    request.hires_scale = 0;
-    request.lora_dir = NULL;
-    request.flow_shift = flow_shift;
     job->second_pass = sys_new(job->sys, 1, sizeof *job->second_pass, "the second pass", e);
     return job->second_pass ? job_open(job->second_pass, &context, &request, NULL, e) : e->code;
 }
