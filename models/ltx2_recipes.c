@@ -149,6 +149,7 @@ const struct setting ltx2_settings_rows[N_LTX2_SETTINGS] = {
                "audio_positional_embedding_max_pos.0"),
     SETTING_OF(sample_rate, SETTING_FLOAT, 16000, 1, 1e6, "audio_sampling_rate"),
     SETTING_OF(hop, SETTING_FLOAT, 160, 1, 1e6, "audio_hop_length"),
+    SETTING_OF(perturbed, SETTING_BOOL, 1, 0, 1, "perturbed_attn"),
 };
 
 const struct expectation ltx2_expects[] = {
@@ -238,8 +239,8 @@ static const struct hf_source ltx23_distilled_files[] = {
     {0},
 };
 static const struct hf_source ltx2_shared_files[] = {
-    {"google/gemma-3-12b-it", "--llm", NULL, 0},
     {"Comfy-Org/ltx-2", "--llm", "split_files/text_encoders/gemma_3_12B_it_fp8_scaled.safetensors", 0},
+    {"unsloth/gemma-3-12b-it-GGUF", "--llm", "gemma-3-12b-it-*.gguf", 0},
     {0},
 };
 
