@@ -28,7 +28,7 @@
         RECIPE(sdxl_refiner) RECIPE(sd1_lcm) RECIPE(sdxl_lcm)                                                \
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
         RECIPE(wan_vace)                                                                                     \
-    FAMILY(ltx2)                                                                                             \
+    FAMILY(ltx2) RECIPE(ltx2) RECIPE(ltx2_distilled) RECIPE(ltx23) RECIPE(ltx23_distilled)                   \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
     FAMILY(unet_control) FAMILY(unet_control_union)                                                          \
@@ -40,7 +40,8 @@
     FAMILY(clip) FAMILY(clip_vision) FAMILY(siglip) FAMILY(redux) FAMILY(t5) FAMILY(umt5)                    \
     FAMILY(vae_kl) FAMILY(vae_kl_encoder) FAMILY(vae_flux2) FAMILY(vae_flux2_encoder)                        \
     FAMILY(vae_wan) FAMILY(vae_wan_encoder) FAMILY(vae_wan22) FAMILY(vae_wan22_encoder)                      \
-    FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder) FAMILY(ltx2_audio_vae) FAMILY(ltx2_vocoder)                \
+    FAMILY(vae_qwen21) FAMILY(vae_qwen21_encoder) FAMILY(vae_ltx2) FAMILY(vae_ltx2_encoder)                  \
+    FAMILY(ltx2_audio_vae) FAMILY(ltx2_vocoder)                                                              \
     FAMILY(taesd) FAMILY(taehv)                                                                          \
     FAMILY(rrdbnet) FAMILY(srvgg) FAMILY(ltx2_upsampler)
 /* clang-format on */

@@ -251,18 +251,19 @@ static enum status latent_read_tensors(struct component *c, const struct config 
     const struct byte_source *source = c->index.sources;
     if (norm->tensors && source->file < 0 && !source->memory)
         return OK; /* a model planned without files has no values of tensors */
-    if (!norm->tensors || config_float(config, norm->eps_key, 0, 1, &eps, e) != OK ||
+    if (!norm->tensors || (norm->eps_key && config_float(config, norm->eps_key, 0, 1, &eps, e) != OK) ||
         latent_read_vector(c, 0, format->shift, e) != OK || latent_read_vector(c, 1, format->scale, e) != OK)
         return e->code;
     format->n = c->latent_channels;
     for (int i = 0; i < format->n; i++) {
         double mean = (double)format->shift[i], variance = (double)format->scale[i];
-        format->scale[i] = (float)(1 / sqrt(variance + eps));
+        format->scale[i] = (float)(1 / (norm->deviations ? variance : sqrt(variance + eps)));
         if (isfinite(mean) && variance >= 0 && isfinite(format->scale[i]) && format->scale[i] > 0) continue;
         return error_set(e, NONFINITE,
                          "unusable normalisation of latent channel %d" WHERE "%s" FOUND
-                         "mean %g, variance %g" EXPECTED "finite numbers, a positive variance",
-                         i, c->index.sources[0].path, mean, variance);
+                         "mean %g, %s %g" EXPECTED "finite numbers, a positive %s",
+                         i, c->index.sources[0].path, mean, norm->deviations ? "deviation" : "variance",
+                         variance, norm->deviations ? "deviation" : "variance");
     }
     return OK;
 }

@@ -135,6 +135,7 @@ struct latent_norm {
      * sqrt(variance + eps). The values are read when the model is opened; family_blocks.list lists the block
      * as unused. NULL: none. */
     const struct block_kind *tensors;
+    bool deviations;     /* the second tensor holds standard deviations, not variances (LTX); no eps */
     const char *eps_key; /* configuration key of eps */
     double eps;          /* published eps */
 };

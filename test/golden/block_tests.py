@@ -559,7 +559,7 @@ def suites(f):
         return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
     # weights are those of zimage_a and qwen_image_21, whose blocks are tested
-    if family == "zimage_base" or f.name == "qwen_image_21_distilled":
+    if family in ("zimage_base", "ltx2") or f.name == "qwen_image_21_distilled":
         return []
     denoisers = dict(flux=flux,
                      flux2=flux2,

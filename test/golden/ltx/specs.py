@@ -121,7 +121,7 @@ DIMENSIONS = {
             block_out_channels=[8, 16, 16, 32], decoder_block_out_channels=[8, 16, 32], layers_per_block=[2, 1, 1, 1, 1],
             decoder_layers_per_block=[1, 2, 1, 1], decoder_spatio_temporal_scaling=[True] * 3, decoder_inject_noise=[False] * 4,
             upsample_type=["spatiotemporal"] * 3, upsample_residual=[True] * 3, upsample_factor=[2, 2, 2], decoder_spatial_padding_mode="reflect"),
-        vocoder=dict(hidden_channels=64)),
+        vocoder=dict(hidden_channels=32)),
     "ltx23": dict(
         heads=2, head_dim=22, audio_head_dim=14, layers=3, connector_heads=(2, 2), connector_layers=3, registers=128,
         vae=dict(
