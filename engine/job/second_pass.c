@@ -79,6 +79,8 @@ static enum status resolve_upscaler(struct job *job, struct error *e) {
     }
     if (sampling_check_sigmas("--upscale-sigmas", r->upscale_sigmas, r->n_upscale_sigmas, e) != OK)
         return e->code;
+    r->hires_strength = r->upscale_sigmas[0];
+    r->hires_steps = r->n_upscale_sigmas;
     job->settings.hires = HIRES_UPSCALER;
     struct picture_size size = second_pass_size(job);
     int step = m->size_step * c->pixel_divisor;
