@@ -46,7 +46,7 @@ from block_steps import (
     RUN_ALL, Fixture, case_latent, expect, final_layers, influence, joined, mmdit_final, open_, patches, put, run, suite, tensors_of,
     test, two_streams, velocity, zeros,
 )
-from block_tests_encoders import clip, clip_kinds, clip_vision, gemma3, image_pad, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, redux, siglip, t5
+from block_tests_encoders import clip, clip_kinds, clip_vision, gemma3, image_pad, ltx2_text, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, redux, siglip, t5
 
 
 def flux_like(f, component, lane, far=""):
@@ -552,6 +552,8 @@ def suites(f):
         return gemma3(f)
     if f.kind == "qwen3vl":
         return qwen3vl(f)
+    if f.kind == "ltx2_text":
+        return ltx2_text(f)
     if f.kind == "padded":
         return [padded(f)]
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder", "vae_flux2", "vae_qwen21"):
@@ -627,6 +629,8 @@ def components(f):
         vision = dict(family="qwen3vl_vision", pictures=True)
         return [dict(family="qwen3vl", prefix="model.language_model.", reads=dict(tokens=True, layers=about["layers"])) | usual,
                 vision | dict(prefix="model.visual.") | usual, vision | dict(file="mmproj.safetensors", config=about["gguf"])]
+    if f.kind == "ltx2_text":
+        return [dict(family=f"ltx2_{part}", file=f"{part}.safetensors", config=f.expect["ltx2_text"]) for part in ("projection", "connectors")]
     if f.kind == "padded":
         # The other file has llama.cpp's names, and metadata as in GGUF files.
         reads = dict(tokens=True) | (dict(layers=f.expect["padded"]["layers"]) if "layers" in f.expect["padded"] else {})
