@@ -149,6 +149,7 @@ const struct setting ltx2_settings_rows[N_LTX2_SETTINGS] = {
                "audio_positional_embedding_max_pos.0"),
     SETTING_OF(sample_rate, SETTING_FLOAT, 16000, 1, 1e6, "audio_sampling_rate"),
     SETTING_OF(hop, SETTING_FLOAT, 160, 1, 1e6, "audio_hop_length"),
+    SETTING_OF(perturbed, SETTING_BOOL, 1, 0, 1, "perturbed_attn"),
 };
 
 const struct expectation ltx2_expects[] = {
@@ -238,8 +239,8 @@ static const struct hf_source ltx23_distilled_files[] = {
     {0},
 };
 static const struct hf_source ltx2_shared_files[] = {
-    {"google/gemma-3-12b-it", "--llm", NULL, 0},
     {"Comfy-Org/ltx-2", "--llm", "split_files/text_encoders/gemma_3_12B_it_fp8_scaled.safetensors", 0},
+    {"unsloth/gemma-3-12b-it-GGUF", "--llm", "gemma-3-12b-it-*.gguf", 0},
     {0},
 };
 
@@ -251,7 +252,8 @@ enum { LTX2_TEXT_ROWS = 1024, LTX2_FRAMES_MAX = 1 + 8 * 255 };
  * dimensions of LTX-2, whose connectors are smaller than LTX-2.3's. */
 #define LTX2_TEXT(projection, connectors)                                                                    \
     TEXT_GEMMA3(),                                                                                           \
-    {.family = &family_ltx2_projection, .flag = "--text-projection", .folder = "connectors",                 \
+    {.family = &family_ltx2_projection, .flag = "--text-projection", .shares_file_with = "--connectors",      \
+     .folder = "connectors",                                                                                 \
      .prefixes = NAMES({"", "text_embedding_projection.", NULL}), .reads = "--llm",                          \
      .dimension = projection},                                                                               \
     {.family = &family_ltx2_connectors, .flag = "--connectors", .shares_file_with = "--diffusion-model",     \

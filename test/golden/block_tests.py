@@ -47,6 +47,7 @@ from block_steps import (
     test, two_streams, velocity, zeros,
 )
 from block_tests_encoders import clip, clip_kinds, clip_vision, gemma3, image_pad, ltx2_text, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, redux, siglip, t5
+from ltx.block_tests import ltx2
 
 
 def flux_like(f, component, lane, far=""):
@@ -561,7 +562,7 @@ def suites(f):
         return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
     # weights are those of zimage_a and qwen_image_21, whose blocks are tested
-    if family in ("zimage_base", "ltx2") or f.name == "qwen_image_21_distilled":
+    if family == "zimage_base" or f.name == "qwen_image_21_distilled":
         return []
     denoisers = dict(flux=flux,
                      flux2=flux2,
@@ -569,7 +570,7 @@ def suites(f):
                      chroma=chroma,
                      ovis=ovis,
                      krea2=krea2,
-                     qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
+                     qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan, ltx2=ltx2)
     if f.name == "flux_redux":  # the transformer is flux_a's
         return [siglip(f), redux(f)]
     out = [denoisers[family](f)] if f.blocks else []
