@@ -252,7 +252,8 @@ enum { LTX2_TEXT_ROWS = 1024, LTX2_FRAMES_MAX = 1 + 8 * 255 };
  * dimensions of LTX-2, whose connectors are smaller than LTX-2.3's. */
 #define LTX2_TEXT(projection, connectors)                                                                    \
     TEXT_GEMMA3(),                                                                                           \
-    {.family = &family_ltx2_projection, .flag = "--text-projection", .folder = "connectors",                 \
+    {.family = &family_ltx2_projection, .flag = "--text-projection", .shares_file_with = "--connectors",      \
+     .folder = "connectors",                                                                                 \
      .prefixes = NAMES({"", "text_embedding_projection.", NULL}), .reads = "--llm",                          \
      .dimension = projection},                                                                               \
     {.family = &family_ltx2_connectors, .flag = "--connectors", .shares_file_with = "--diffusion-model",     \

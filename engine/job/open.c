@@ -57,10 +57,11 @@ static enum status set_sizes(struct job *job, struct error *e) {
     if (m->recipe->sound.channels && !settings->decode_only && r->fps) {
         const struct recipe_sound *sound = &m->recipe->sound;
         double length = rint((double)r->frames / r->fps * sound->latents_per_second);
-        size->sound[0] = sound->channels;
+        const struct component *c = model_component(m, FAMILY_SOUND_DECODER);
+        size->sound[0] = c->family ? c->latent_channels : sound->channels;
         size->sound[1] = 1;
         size->sound[2] = length < 1 ? 1 : (int32_t)length;
-        size->sound[3] = sound->bins;
+        size->sound[3] = c->family ? c->sound_bins : sound->bins;
     }
     if (animates || is_vace)
         job->pictures.n_encoded_chunks =

@@ -67,7 +67,6 @@ static const struct number {
     {REAL(audio_cfg_rescale), "the second value of --cfg-rescale", 0, 1, NEEDS_NOTHING, NULL},
     {INTEGER(n_stg_blocks), "the number of blocks (--stg-blocks)", 0, SLUICE_STG_BLOCKS_MAX, NEEDS_NOTHING,
      NULL},
-    {INTEGER(n_sigmas), "the number of sigmas (--sigmas)", 0, SLUICE_STEPS_MAX, NEEDS_NOTHING, NULL},
     {INTEGER(n_upscale_sigmas), "the number of sigmas (--upscale-sigmas)", 0, SLUICE_STEPS_MAX, NEEDS_NOTHING,
      NULL},
     {REAL(cfg_norm), "--cfg-norm", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
@@ -704,8 +703,8 @@ static enum status resolve_sigmas(struct job *job, struct error *e) {
     if (!r->sigmas) return OK;
     if (r->flow_shift != 0)
         return bad_value(e, "--flow-shift", r->flow_shift, "no --flow-shift: --sigmas are not shifted");
-    if (r->n_sigmas > SLUICE_STEPS_MAX)
-        return bad_value(e, "the number of sigmas (--sigmas)", r->n_sigmas, "at most 10000");
+    if (r->n_sigmas < 1 || r->n_sigmas > SLUICE_STEPS_MAX)
+        return bad_value(e, "the number of sigmas (--sigmas)", r->n_sigmas, "1 to 10000");
     r->steps = r->n_sigmas;
     r->flow_shift = 1;
     return OK;

@@ -79,6 +79,8 @@ static enum status resolve_upscaler(struct job *job, struct error *e) {
     }
     if (sampling_check_sigmas("--upscale-sigmas", r->upscale_sigmas, r->n_upscale_sigmas, e) != OK)
         return e->code;
+    r->hires_strength = r->upscale_sigmas[0];
+    r->hires_steps = r->n_upscale_sigmas;
     job->settings.hires = HIRES_UPSCALER;
     struct picture_size size = second_pass_size(job);
     int step = m->size_step * c->pixel_divisor;
@@ -170,7 +172,8 @@ struct sluice_request second_pass_request(const struct job *job, double flow_shi
     r.flow_shift = 0;
     r.scheduler = NULL;
     /* No guidance. */
-    r.cfg_scale = r.audio_cfg_scale = r.modality_scale = r.audio_modality_scale = 1;
+    r.cfg_scale = 1;
+    r.audio_cfg_scale = r.modality_scale = r.audio_modality_scale = 0;
     r.stg_scale = r.audio_stg_scale = r.cfg_rescale = r.audio_cfg_rescale = r.cfg_norm = 0;
     r.n_stg_blocks = 0;
     r.n_slg_layers = 0;
