@@ -207,14 +207,14 @@ static void print_strings(const char *separator, const json_t *list) {
 static void print_networks(const json_t *root, const char *kind, const char *heading) {
     size_t i;
     json_t *network;
-    printf("\n%-20s %9s  %s\n", heading, "in bf16", *kind == 'c' ? "models" : "name");
+    printf("\n%-20s %9s  %s\n", heading, "in bf16", *kind == 'u' ? "name" : "models");
     json_array_foreach(json_object_get(root, "networks"), i, network) {
         char bytes[32];
         if (strcmp(field_string(network, "kind"), kind) != 0) continue;
         printf("%-20s %9s  ", field_string(network, "name"),
                progress_bytes(field_number(network, "bytes"), bytes));
         print_strings(", ", json_object_get(network, "of"));
-        printf("%s\n", *kind == 'c' ? "" : field_string(network, "title"));
+        printf("%s\n", *kind == 'u' ? field_string(network, "title") : "");
     }
 }
 
@@ -233,6 +233,7 @@ static void print_families(json_t *root) {
     }
     print_networks(root, "control", "control network");
     print_networks(root, "upscaler", "upscaler");
+    print_networks(root, "latent upscaler", "latent upscaler");
 }
 
 /* Prints the files of a model or network on Hugging Face. */
@@ -269,16 +270,16 @@ static void print_contents(const json_t *family) {
 
 static void print_network(const json_t *network) {
     char bytes[32];
-    bool control = !strcmp(field_string(network, "kind"), "control");
+    bool of_models = strcmp(field_string(network, "kind"), "upscaler") != 0;
     const char *size_for = json_string_value(json_object_get(network, "bytes_for"));
     printf("%s: %s\n", field_string(network, "name"), field_string(network, "title"));
     printf("size      %s in bf16%s%s\n", progress_bytes(field_number(network, "bytes"), bytes),
            size_for ? ", for " : "", size_for ? size_for : "");
     printf("flag      %s FILE; with `plan --family`, %s %s\n", field_string(network, "flag"),
            field_string(network, "flag"), field_string(network, "name"));
-    if (control) printf("models    ");
-    if (control) print_strings(", ", json_object_get(network, "of"));
-    printf(control ? "\n" : "models    all; also `sluice upscale`, and between passes --hires-upscaler\n");
+    if (of_models) printf("models    ");
+    if (of_models) print_strings(", ", json_object_get(network, "of"));
+    printf(of_models ? "\n" : "models    all; also `sluice upscale`, and between passes --hires-upscaler\n");
     if (json_array_size(json_object_get(network, "modes"))) {
         printf("modes     ");
         print_strings(", ", json_object_get(network, "modes"));

@@ -225,6 +225,7 @@ static void name_stage(const struct progress *progress, const char *stage, char 
         {"denoise", "sampling", "sampling %d %ss"},
         {"decode", "decoding (VAE)", "decoding (VAE)"},
         {"upscale", "enlarging", "enlarging"},
+        {"upsample", "enlarging the latent", "enlarging the latent"},
     };
     snprintf(out, out_bytes, "%s", stage);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -170,10 +170,12 @@ static void print_file_name(FILE *to, const char *path) {
 static void print_enlargements(FILE *to, const struct args *args, const struct sluice_request *request,
                                const struct sluice_image *image) {
     const char *hires = request->hires_upscaler ? request->hires_upscaler : "latent";
-    const char *network = part_path(args, "--hires-upscaler");
+    const char *network = part_path(args, request->upscale_latent ? "--upscaler" : "--hires-upscaler");
+    double scale = request->hires_scale;
+    if (request->upscale_latent && image->first_width) scale = (double)image->width / image->first_width;
     if (image->first_width) {
         fprintf(to, ", Denoising strength: %.9g, Hires upscale: %.9g, Hires steps: %d, Hires upscaler: ",
-                image->hires_strength, request->hires_scale, image->hires_steps);
+                image->hires_strength, scale, image->hires_steps);
         if (network)
             print_file_name(to, network);
         else

@@ -405,7 +405,7 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
 /* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
 /* Returns the axis of RoPE pair i of a head: its position multiplies the pair's frequency. On the host. */
-int rope_axis(const struct rope_options *options, int32_t i);
+int rope_pair_axis(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
 /* Computes the table rows of one axis, for struct rope_axes. out [n,F,2]: n positions, F frequencies. `out`

@@ -31,7 +31,7 @@ static struct rope_place {
     return place;
 }
 
-int rope_axis(const struct rope_options *options, int32_t i) {
+int rope_pair_axis(const struct rope_options *options, int32_t i) {
     int axis = i % 3;
     if (options->mrope_interleaved) return i < 3 * (options->axis_dim[axis] / 2) ? axis : 0;
     for (axis = 0; i >= options->axis_dim[axis] / 2; axis++) i -= options->axis_dim[axis] / 2;

@@ -185,8 +185,12 @@ static struct tensor ltx2_text_of(const struct lane *lane, int32_t first, int32_
     return tensor_slice_columns(lane->text, first, columns);
 }
 
+/* True if the block's self-attention returns its values. A configuration with perturbed_attn false, as that
+ * of some LTX-2 folders, switches this off, as in diffusers; files without the key have it on, as in the
+ * authors' programs. */
 static bool ltx2_is_stg(const struct visit_scope *scope) {
-    for (int i = 0; i < scope->lane->n_stg_blocks; i++)
+    const struct ltx2_settings *settings = scope->settings;
+    for (int i = 0; i < scope->lane->n_stg_blocks && settings->perturbed; i++)
         if (scope->lane->stg_blocks[i] == scope->number) return true;
     return false;
 }
@@ -586,7 +590,7 @@ static const struct state_tensor ltx2_state_tensors[] = {STATE_TENSOR(ltx2_state
 /* 121 frames of 1280 x 704. */
 #define PREDICTED_VIDEO                                                                                      \
     .alone = true, .tokens = 16 * 22 * 40, .text_rows = 1024, .text_columns = 7680, .latent_channels = 128,  \
-    .latent_frames = 16, .latent_side = 22, .latent_columns = 40
+    .latent_frames = 16, .latent_side = 22, .latent_columns = 40, .sound = {8, 126, 16}
 
 const struct family family_ltx2 = {
     .name = "ltx2",

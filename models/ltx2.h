@@ -52,10 +52,11 @@ struct ltx2_settings {
     float time_size, height_size, width_size; /* positions of the video that rope maps to 1 */
     float sound_time_size;                    /* position of the sound that rope maps to 1, in seconds */
     float sample_rate, hop;                   /* of the spectrogram, in samples per second and samples */
+    int perturbed; /* 0: spatio-temporal guidance changes nothing (perturbed_attn in config.json) */
     int heads, sound_heads;
 };
 
-enum { N_LTX2_DIMENSIONS = 22, N_LTX2_SETTINGS = 9 };
+enum { N_LTX2_DIMENSIONS = 22, N_LTX2_SETTINGS = 10 };
 extern const struct dimension ltx2_dimensions[N_LTX2_DIMENSIONS];
 extern const struct setting ltx2_settings_rows[N_LTX2_SETTINGS];
 extern const struct expectation ltx2_expects[];

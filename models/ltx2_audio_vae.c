@@ -212,6 +212,7 @@ static void audio_derive(struct component *c) {
     d[AUDIO_K3] = 3;
     c->latent_channels = d[AUDIO_LATENT];
     c->frame_factor = 1 << (AUDIO_LEVELS - 1);
+    c->sound_bins = d[AUDIO_VALUES] / d[AUDIO_LATENT];
     c->mel_columns = d[AUDIO_COLOURS] * (d[AUDIO_VALUES] / d[AUDIO_LATENT]) << (AUDIO_LEVELS - 1);
 }
 

@@ -137,13 +137,15 @@ static void connector_attend(struct context *x, const struct connector_weights *
     connector_project(x, q, n, &w->q, w->q_norm, rope, rotation);
     connector_project(x, k, n, &w->k, w->k_norm, rope, rotation);
     op_linear(x, v, n, w->v.weight, (struct epilogue){.bias = w->v.bias});
-    op_attention(x, q, q, k, v,
+    /* The gates multiply f32 values, before they are rounded to operands. */
+    struct tensor attended = w->gates.weight.rank ? context_unrounded(x, q) : q;
+    op_attention(x, attended, q, k, v,
                  (struct attention_options){
                      .queries = heads, .keys = heads, .scale = 1 / sqrtf((float)(width / heads))});
     if (w->gates.weight.rank) {
         struct tensor gates = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, heads});
         op_linear(x, gates, n, w->gates.weight, (struct epilogue){.bias = w->gates.bias});
-        op_glu(x, q, gates, q, ACTIVATION_SIGMOID_TWICE);
+        op_glu(x, q, gates, attended, ACTIVATION_SIGMOID_TWICE);
     }
     op_linear(x, tokens, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
     x->scratch->used = mark;

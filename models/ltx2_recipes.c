@@ -149,6 +149,7 @@ const struct setting ltx2_settings_rows[N_LTX2_SETTINGS] = {
                "audio_positional_embedding_max_pos.0"),
     SETTING_OF(sample_rate, SETTING_FLOAT, 16000, 1, 1e6, "audio_sampling_rate"),
     SETTING_OF(hop, SETTING_FLOAT, 160, 1, 1e6, "audio_hop_length"),
+    SETTING_OF(perturbed, SETTING_BOOL, 1, 0, 1, "perturbed_attn"),
 };
 
 const struct expectation ltx2_expects[] = {
@@ -195,3 +196,144 @@ void ltx2_derive(struct component *c) {
     c->latent_channels = d[CHANNELS];
     c->variant = d[GATED] ? LTX2_GATED : LTX2_PROMPT_ROWS;
 }
+
+/* Default negative prompt of the authors' programs and of diffusers (pipelines/ltx2/utils.py). */
+static const char ltx2_negative[] =
+    "blurry, out of focus, overexposed, underexposed, low contrast, washed out colors, excessive noise, "
+    "grainy texture, poor lighting, flickering, motion blur, distorted proportions, unnatural skin tones, "
+    "deformed facial features, asymmetrical face, missing facial features, extra limbs, disfigured hands, "
+    "wrong hand count, artifacts around text, inconsistent perspective, camera shake, incorrect depth of "
+    "field, background too sharp, background clutter, distracting reflections, harsh shadows, inconsistent "
+    "lighting direction, color banding, cartoonish rendering, 3D CGI look, unrealistic materials, uncanny "
+    "valley effect, incorrect ethnicity, wrong gender, exaggerated expressions, wrong gaze direction, "
+    "mismatched lip sync, silent or muted audio, distorted voice, robotic voice, echo, background noise, "
+    "off-sync audio, incorrect dialogue, added dialogue, repetitive speech, jittery movement, awkward "
+    "pauses, incorrect timing, unnatural transitions, inconsistent framing, tilted camera, flat lighting, "
+    "inconsistent tone, cinematic oversaturation, stylized filters, or AI artifacts.";
+
+/* Sigmas of the distilled models, without the final 0 (pipelines/ltx2/utils.py). */
+static const double ltx2_sigmas[] = {1, 0.99375, 0.9875, 0.98125, 0.975, 0.909375, 0.725, 0.421875};
+
+/* clang-format off */
+static const struct hf_source ltx2_files[] = {
+    {"Lightricks/LTX-2", NULL, NULL, 0},
+    {"Lightricks/LTX-2", NULL, "ltx-2-19b-dev.safetensors", 0},
+    {"unsloth/LTX-2-GGUF", "--diffusion-model", "ltx-2-19b-dev-*.gguf", 0},
+    {0},
+};
+static const struct hf_source ltx2_distilled_files[] = {
+    {"Lightricks/LTX-2", NULL, "ltx-2-19b-distilled.safetensors", 0},
+    {"Lightricks/LTX-2", NULL, "ltx-2-19b-distilled-fp8.safetensors", 0},
+    {0},
+};
+static const struct hf_source ltx23_files[] = {
+    {"Lightricks/LTX-2.3", NULL, "ltx-2.3-22b-dev.safetensors", 0},
+    {"unsloth/LTX-2.3-GGUF", "--diffusion-model", "ltx-2.3-22b-dev-*.gguf", 0},
+    {0},
+};
+static const struct hf_source ltx23_distilled_files[] = {
+    {"Lightricks/LTX-2.3", NULL, "ltx-2.3-22b-distilled-1.1.safetensors", 0},
+    {"unsloth/LTX-2.3-GGUF", "--diffusion-model", "distilled-1.1/ltx-2.3-22b-distilled-1.1-*.gguf", 0},
+    {"unsloth/LTX-2.3-GGUF", "--vae", "vae/ltx-2.3-22b-distilled_video_vae.safetensors", 1450},
+    {"Kijai/LTX2.3_comfy", "--audio-vae", "vae/LTX23_audio_vae_bf16.safetensors", 365},
+    {0},
+};
+static const struct hf_source ltx2_shared_files[] = {
+    {"Comfy-Org/ltx-2", "--llm", "split_files/text_encoders/gemma_3_12B_it_fp8_scaled.safetensors", 0},
+    {"unsloth/gemma-3-12b-it-GGUF", "--llm", "gemma-3-12b-it-*.gguf", 0},
+    {0},
+};
+
+/* Rows of the connectors' output, which the denoiser reads without a mask. */
+enum { LTX2_TEXT_ROWS = 1024, LTX2_FRAMES_MAX = 1 + 8 * 255 };
+
+/* The authors keep all parts but Gemma in one file; ComfyUI and GGUF files keep the connectors beside the
+ * transformer, the projection in a file of its own, and both parts of the sound in one file. Arguments:
+ * dimensions of LTX-2, whose connectors are smaller than LTX-2.3's. */
+#define LTX2_TEXT(projection, connectors)                                                                    \
+    TEXT_GEMMA3(),                                                                                           \
+    {.family = &family_ltx2_projection, .flag = "--text-projection", .shares_file_with = "--connectors",      \
+     .folder = "connectors",                                                                                 \
+     .prefixes = NAMES({"", "text_embedding_projection.", NULL}), .reads = "--llm",                          \
+     .dimension = projection},                                                                               \
+    {.family = &family_ltx2_connectors, .flag = "--connectors", .shares_file_with = "--diffusion-model",     \
+     .folder = "connectors", .prefixes = NAMES(DENOISER_PREFIXES), .reads = "--text-projection",             \
+     .text.tokens_max = LTX2_TEXT_ROWS, .dimension = connectors}
+#define DIMENSIONS(...) __VA_ARGS__
+#define LTX2_OF_2_0                                                                                          \
+    LTX2_TEXT(DIMENSIONS({{"separate_texts", 0}, {"video_text", 3840}, {"audio_text", 3840}}),               \
+              DIMENSIONS({{"video_heads", 30}, {"audio_heads", 30}, {"audio_head", 128},                     \
+                          {"video_layers", 2}, {"audio_layers", 2}, {"gates", 0}})),                         \
+    DENOISER(family_ltx2)
+#define LTX2_OF_2_3                                                                                          \
+    LTX2_TEXT({{0}}, {{0}}), DENOISER(family_ltx2, .dimension = {{"ltx2_gated", 1}, {"ltx2_caption", 0}})
+#define LTX2_VAES(vocoder)                                                                                   \
+    {.family = &family_vae_ltx2, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},         \
+    {.family = &family_vae_ltx2_encoder, .folder = "vae"},                                                   \
+    {.family = &family_ltx2_audio_vae, .flag = "--audio-vae", .folder = "audio_vae",                         \
+     .prefixes = NAMES({"", "audio_vae.", NULL})},                                                           \
+    {.family = &family_ltx2_vocoder, .flag = "--vocoder", .shares_file_with = "--audio-vae",                 \
+     .folder = "vocoder", .prefixes = NAMES({"", "vocoder.", NULL}), .dimension = vocoder}
+
+/* LTX-2: diffusers 0.42, pipelines/ltx2. Guidance and steps are the defaults of the pipelines and of the
+ * authors' programs. Arguments: fields of the recipe. */
+#define LTX2(...)                                                                                            \
+    .text = {.condition = {{.slot = 2, .what = CONDITION_TOKENS}}, .n_conditions = 1,                        \
+             .default_negative = ltx2_negative},                                                             \
+    .images = {.init = INIT_FIRST_FRAME},                                                                    \
+    .denoising = {.span = {{3, INFINITY}}, .guide = guidance_cfg, .guides_denoised = true,                   \
+                  .sampling = {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow,          \
+                               .sampler = &sampler_euler, .grid = {.grid_f64 = true}},                       \
+                  .shift_rule = FLOW_SHIFT_BY_TOKENS, .shift_terminal = 0.1,                                 \
+                  .shift_line = {.base_shift = 0.95, .max_shift = 2.05, .base_tokens = 1024,                 \
+                                 .max_tokens = 4096}},                                                       \
+    .sound = {.channels = 8, .bins = 16, .latents_per_second = 25},                                          \
+    .patch = 1, .frames_max = LTX2_FRAMES_MAX, __VA_ARGS__
+#define LTX2_DEV(block)                                                                                      \
+    .defaults = {.width = 768, .height = 512, .frames = 121, .fps = 24, .steps = 30, .cfg_scale = 3,         \
+                 .strength = 1,                                                                              \
+                 .guides = {.audio_cfg_scale = 7, .stg_scale = 1, .modality_scale = 3, .cfg_rescale = 0.7,   \
+                            .stg_blocks = {block, -1}}}
+#define LTX2_DISTILLED                                                                                       \
+    .defaults = {.width = 768, .height = 512, .frames = 121, .fps = 24, .steps = 8, .cfg_scale = 1,          \
+                 .strength = 1, .guides = {.audio_cfg_scale = 1, .modality_scale = 1, .stg_blocks = {-1}}},  \
+    .denoising.sigmas = ltx2_sigmas, .denoising.n_sigmas = COUNT_OF(ltx2_sigmas)
+#define LTX2_PIPELINES                                                                                       \
+    .pipelines = {"LTX2Pipeline", "LTX2ImageToVideoPipeline", "LTX2ConditionPipeline"}
+/* clang-format on */
+
+const struct recipe recipe_ltx2 = {
+    .slot = {LTX2_OF_2_0, LTX2_VAES(DIMENSIONS({{"vocoder_extended", 0}, {"vocoder_channels", 1024}}))},
+    LTX2(LTX2_DEV(29)),
+    .name = "ltx2",
+    .selection = {.variant = LTX2_PROMPT_ROWS, LTX2_PIPELINES},
+    .published = {.title = "LTX-2", .reference = DIFFUSERS, .sources = {ltx2_files, ltx2_shared_files}},
+};
+
+const struct recipe recipe_ltx2_distilled = {
+    .slot = {LTX2_OF_2_0, LTX2_VAES(DIMENSIONS({{"vocoder_extended", 0}, {"vocoder_channels", 1024}}))},
+    LTX2(LTX2_DISTILLED),
+    .name = "ltx2_distilled",
+    .selection = {.variant = LTX2_PROMPT_ROWS, .name_word = "distilled", LTX2_PIPELINES},
+    .published = {.title = "LTX-2 distilled",
+                  .parts_compared_in = &recipe_ltx2,
+                  .sources = {ltx2_distilled_files, ltx2_shared_files}},
+};
+
+const struct recipe recipe_ltx23 = {
+    .slot = {LTX2_OF_2_3, LTX2_VAES({{0}})},
+    LTX2(LTX2_DEV(28)),
+    .name = "ltx23",
+    .selection = {.variant = LTX2_GATED, LTX2_PIPELINES},
+    .published = {.title = "LTX-2.3", .reference = DIFFUSERS, .sources = {ltx23_files, ltx2_shared_files}},
+};
+
+const struct recipe recipe_ltx23_distilled = {
+    .slot = {LTX2_OF_2_3, LTX2_VAES({{0}})},
+    LTX2(LTX2_DISTILLED),
+    .name = "ltx23_distilled",
+    .selection = {.variant = LTX2_GATED, .name_word = "distilled", LTX2_PIPELINES},
+    .published = {.title = "LTX-2.3 distilled",
+                  .parts_compared_in = &recipe_ltx23,
+                  .sources = {ltx23_distilled_files, ltx2_shared_files}},
+};

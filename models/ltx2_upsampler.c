@@ -316,7 +316,8 @@ static enum status ltx2_upsampler_configure(struct component *c, const struct co
 
 static void ltx2_upsampler_derive_dims(struct component *c) {
     struct ltx2_upsampler_settings *s = (void *)c->settings;
-    c->dims[LTX2_UP_SHUFFLED] = (s->scale == 1.5 ? 9 : 4) * c->dims[LTX2_UP_WIDTH];
+    s->scale = 2;
+    c->dims[LTX2_UP_SHUFFLED] = 4 * c->dims[LTX2_UP_WIDTH];
 }
 
 static void ltx2_upsampler_derive(struct component *c) {

@@ -414,7 +414,9 @@ static const struct vocoder_kinds *kinds_of(const struct component *c, int i) {
     return &vocoder_kinds[c->dims[VOC_EXTENDED] ? 1 + i : 0];
 }
 
+/* A generator with snake activation is part of a vocoder with bandwidth extension, under a longer prefix. */
 static bool vocoder_probe(const struct tensor_index *index) {
+    if (index_find(index, "act_out.act.alpha") || index_find(index, "act_post.act.alpha")) return false;
     return (index_find(index, "conv_in.weight") && index_find(index, "resnets.0.convs1.0.weight")) ||
            (index_find(index, "conv_pre.weight") && index_find(index, "resblocks.0.convs1.0.weight")) ||
            index_find(index, "bwe_generator.conv_in.weight") ||
@@ -423,8 +425,6 @@ static bool vocoder_probe(const struct tensor_index *index) {
 
 static enum status vocoder_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
-        {"act_out.", "a vocoder with snake activation and without bandwidth extension"},
-        {"act_post.", "a vocoder with snake activation and without bandwidth extension"},
         {"resnets.0.convs1.3.", "a vocoder with more convolutions in a residual block"},
         {"resblocks.0.convs1.3.", "a vocoder with more convolutions in a residual block"},
         {NULL, NULL}};

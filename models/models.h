@@ -28,7 +28,7 @@
         RECIPE(sdxl_refiner) RECIPE(sd1_lcm) RECIPE(sdxl_lcm)                                                \
     FAMILY(wan) RECIPE(wan) RECIPE(wan_i2v) RECIPE(wan22) RECIPE(wan22_i2v) RECIPE(wan_ti2v)                 \
         RECIPE(wan_vace)                                                                                     \
-    FAMILY(ltx2)                                                                                             \
+    FAMILY(ltx2) RECIPE(ltx2) RECIPE(ltx2_distilled) RECIPE(ltx23) RECIPE(ltx23_distilled)                   \
     FAMILY(sd3) RECIPE(sd3) RECIPE(sd35_medium) RECIPE(sd35_large) RECIPE(sd35_large_turbo)                  \
     FAMILY(anima) RECIPE(anima)                                                                              \
     FAMILY(unet_control) FAMILY(unet_control_union)                                                          \

@@ -423,40 +423,59 @@ static const char *const step_words[] = {NULL, NULL, "temporal", NULL, "spatial"
 #define LATENT_DIMENSION                                                                                     \
     {"latent_channels", 128, 1, LATENT_VALUES_MAX, .place = LATENT,                                          \
      OF_TENSOR(1, 0, "latents_mean", "per_channel_statistics.mean-of-means"), .key = "latent_channels"}
-#define LEVEL(half, i, channels, channels_key, resnets, resnets_key)                                         \
-    {half "_channels" #i, channels, 1, 1 << 16, .place = CHANNELS + (i), .key = channels_key},               \
-    {half "_resnets" #i, resnets, 1, 16, .place = RESNETS + (i), .key = resnets_key}
+#define LEVEL(half, i, channels, resnets)                                                                    \
+    {half "_channels" #i, channels, 1, 1 << 16, .place = CHANNELS + (i)},                                    \
+    {half "_resnets" #i, resnets, 1, 16, .place = RESNETS + (i)}
+#define KEY(of, name) {.place = (of), .key = name}
 #define STEP_DIMENSION(half, i, step, step_key)                                                              \
     {half "_step" #i, step, 2, 8, .place = STEP + (i), .key = step_key, .words = step_words}
 /* Published values: LTX-2.3. */
 static const struct dimension decoder_dimensions[] = {
     LATENT_DIMENSION,
-    LEVEL("vae", 0, 1024, "decoder_block_out_channels.3", 2, "decoder_layers_per_block.4"),
-    LEVEL("vae", 1, 512, "decoder_block_out_channels.2", 2, "decoder_layers_per_block.3"),
-    LEVEL("vae", 2, 512, "decoder_block_out_channels.1", 4, "decoder_layers_per_block.2"),
-    LEVEL("vae", 3, 256, "decoder_block_out_channels.0", 6, "decoder_layers_per_block.1"),
-    LEVEL("vae", 4, 128, NULL, 4, "decoder_layers_per_block.0"),
+    LEVEL("vae", 0, 1024, 2),
+    LEVEL("vae", 1, 512, 2),
+    LEVEL("vae", 2, 512, 4),
+    LEVEL("vae", 3, 256, 6),
+    LEVEL("vae", 4, 128, 4),
     STEP_DIMENSION("vae", 0, STEP_BOTH, "upsample_type.0"),
     STEP_DIMENSION("vae", 1, STEP_BOTH, "upsample_type.1"),
     STEP_DIMENSION("vae", 2, STEP_TIME, "upsample_type.2"),
     STEP_DIMENSION("vae", 3, STEP_SIDES, "upsample_type.3"),
-    {.place = FACTOR, .key = "upsample_factor.3"},
-    {.place = FACTOR + 1, .key = "upsample_factor.2"},
-    {.place = FACTOR + 2, .key = "upsample_factor.1"},
-    {.place = FACTOR + 3, .key = "upsample_factor.0"},
+    KEY(CHANNELS + 3, "decoder_block_out_channels.0"),
+    KEY(CHANNELS + 2, "decoder_block_out_channels.1"),
+    KEY(CHANNELS + 1, "decoder_block_out_channels.2"),
+    KEY(CHANNELS, "decoder_block_out_channels.3"),
+    KEY(RESNETS + 4, "decoder_layers_per_block.0"),
+    KEY(RESNETS + 3, "decoder_layers_per_block.1"),
+    KEY(RESNETS + 2, "decoder_layers_per_block.2"),
+    KEY(RESNETS + 1, "decoder_layers_per_block.3"),
+    KEY(RESNETS, "decoder_layers_per_block.4"),
+    KEY(FACTOR + 3, "upsample_factor.0"),
+    KEY(FACTOR + 2, "upsample_factor.1"),
+    KEY(FACTOR + 1, "upsample_factor.2"),
+    KEY(FACTOR, "upsample_factor.3"),
     {.place = PIXELS, OF_TENSOR(1, 0, "decoder.conv_out.conv.bias")},
 };
 static const struct dimension encoder_dimensions[] = {
     LATENT_DIMENSION,
-    LEVEL("vae_encoder", 0, 128, NULL, 4, "layers_per_block.0"),
-    LEVEL("vae_encoder", 1, 256, "block_out_channels.0", 6, "layers_per_block.1"),
-    LEVEL("vae_encoder", 2, 512, "block_out_channels.1", 4, "layers_per_block.2"),
-    LEVEL("vae_encoder", 3, 1024, "block_out_channels.2", 2, "layers_per_block.3"),
-    LEVEL("vae_encoder", 4, 1024, "block_out_channels.3", 2, "layers_per_block.4"),
+    LEVEL("vae_encoder", 0, 128, 4),
+    LEVEL("vae_encoder", 1, 256, 6),
+    LEVEL("vae_encoder", 2, 512, 4),
+    LEVEL("vae_encoder", 3, 1024, 2),
+    LEVEL("vae_encoder", 4, 1024, 2),
     STEP_DIMENSION("vae_encoder", 0, STEP_SIDES, "downsample_type.0"),
     STEP_DIMENSION("vae_encoder", 1, STEP_TIME, "downsample_type.1"),
     STEP_DIMENSION("vae_encoder", 2, STEP_BOTH, "downsample_type.2"),
     STEP_DIMENSION("vae_encoder", 3, STEP_BOTH, "downsample_type.3"),
+    KEY(CHANNELS + 1, "block_out_channels.0"),
+    KEY(CHANNELS + 2, "block_out_channels.1"),
+    KEY(CHANNELS + 3, "block_out_channels.2"),
+    KEY(CHANNELS + 4, "block_out_channels.3"),
+    KEY(RESNETS, "layers_per_block.0"),
+    KEY(RESNETS + 1, "layers_per_block.1"),
+    KEY(RESNETS + 2, "layers_per_block.2"),
+    KEY(RESNETS + 3, "layers_per_block.3"),
+    KEY(RESNETS + 4, "layers_per_block.4"),
     {.place = PIXELS, OF_TENSOR(1, 0, "decoder.conv_out.conv.bias")},
 };
 /* clang-format on */

@@ -12,7 +12,7 @@ TEST_ENGINE_O := $(patsubst %.c,$B/obj/%.o,$(wildcard engine/base/*.c engine/run
 DEV_O := $(patsubst %,$B/obj/bench/dev/%.o,paced timed virtual_threads)
 # The objects of test/lib that the tests of this build use.
 TEST_LIB_O := $(patsubst %,$B/obj/test/lib/%.o,arithmetic_device assert_ok check cmocka_tests fault_sys memory_checker ops_cases \
-    ops_convolutions ops_operands ops_pieces ops_positions ops_products ops_shortcuts ops_tests ops_waves random_needs seeded \
+    ops_convolutions ops_operands ops_pieces ops_positions ops_products ops_shortcuts ops_tests ops_video ops_waves random_needs seeded \
     store_adapters store_fixture synthetic_family synthetic_files synthetic_run temporary_folder)
 TEST_LIBS := $(CUDA_LIBS) -lm -lpthread
 endif
@@ -38,7 +38,7 @@ $(foreach folder,$(TEST_FOLDERS),$(eval $(call TEST_PROGRAMS,$(folder))))
 # Objects of the command-line program, which libtest.a lacks.
 $B/test_picture_read $B/test_picture_write: $(filter $B/obj/cli/picture%.o,$(CLI_O)) $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
 $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail outfile messages)
-$B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode)
+$B/test_video: $(patsubst %,$B/obj/cli/%.o,fail outfile palette messages video video_encode sound)
 $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,messages terminal)
 # test_planning_cost counts calls of these functions.
 $B/test_planning_cost: LDFLAGS += -Wl,--wrap=block_stream_seconds,--wrap=block_stream_bound

@@ -101,8 +101,15 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         ours.modality_scale = recipe->defaults.guides.modality_scale;
         ours.cfg_rescale = recipe->defaults.guides.cfg_rescale;
         ours.stg_blocks = recipe->defaults.guides.stg_blocks;
-        while (ours.n_stg_blocks < STG_BLOCKS_MAX && ours.stg_blocks[ours.n_stg_blocks] >= 0)
+        /* The published blocks of spatio-temporal guidance, as far as this model has them. */
+        const struct component *c = model_component(model, FAMILY_DENOISER);
+        int last = 0;
+        for (int i = 0; i < c->n_blocks; i++)
+            if (c->blocks[i].number > last) last = c->blocks[i].number;
+        while (ours.n_stg_blocks < STG_BLOCKS_MAX && ours.stg_blocks[ours.n_stg_blocks] >= 0 &&
+               ours.stg_blocks[ours.n_stg_blocks] <= last)
             ours.n_stg_blocks++;
+        if (!ours.n_stg_blocks) ours.stg_scale = 0;
     }
     size_t bytes = request->struct_size < sizeof ours ? request->struct_size : sizeof ours;
     memset(request, 0, request->struct_size);

@@ -93,6 +93,7 @@ enum status dump_run_start(const struct job *job, struct error *e) {
         for (int i = 0; i < job->settings.n_encoded_prompts && e->code == OK; i++) {
             const struct prompt_tokens *tokens = &job->prompts.tokens[job->prompts.text_slot[text]][i];
             char number[16], name[32];
+            if (!tokens->ids) continue; /* reads another text encoder's output */
             snprintf(name, sizeof name, "%s%s", job_numbered("tokens", text, number), i ? "_uncond" : "");
             dump_save(job->sys, folder, name, tensor_make(tokens->ids, DTYPE_I32, 1, &tokens->n_ids), e);
         }

@@ -52,6 +52,7 @@ static enum status stage_ended(void *user, int i_stage, struct error *e) {
     if (kind == &stage_encode && job->request.dump && !initial_latents_need_no_picture(job))
         dump_step_latents(job, 0, e);
     if (kind == &stage_denoise) denoise_stage_ended(r, stage, e);
+    if (kind == &stage_upsample) second_pass_upsampled(r, e);
     bool last = kind == &stage_denoise && job->layout.span[stage] + 1 == job->schedule.n_spans;
     if (last && job->second_pass && e->code == OK) second_pass_begin(r, e);
     progress_stage_begins(r);

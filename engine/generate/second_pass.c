@@ -1,6 +1,8 @@
 #include "engine/generate/second_pass.h"
 
+#include "engine/generate/denoise.h"
 #include "engine/generate/dump.h"
+#include "engine/generate/frame_conditioning.h"
 #include "engine/generate/initial_latents.h"
 #include "engine/job/second_pass.h"
 #include "engine/pictures/resample.h"
@@ -56,11 +58,51 @@ enum status second_pass_begin(struct running *r, struct error *e) {
     struct job *first = r->job, *second = first->second_pass;
     const struct layout *l = &second->layout;
     if (first->settings.hires >= HIRES_LANCZOS) return OK;
+    if (first->settings.hires == HIRES_UPSCALER) {
+        for (int i = 0; i < first->latents.batch; i++)
+            frame_conditioning_put_clean(first, first->layout.latent[i]);
+        return OK;
+    }
     for (int i = 0; i < first->latents.batch; i++) {
         struct tensor from = first->layout.latent[i], to = l->prediction[0];
         first->settings.hires == HIRES_BILINEAR ? enlarge_bilinear(from, to) : enlarge_nearest(from, to);
         draw_noise(r, i, l->latent[i]);
         begin_sampling(second, i, to.data);
+    }
+    return first->request.dump ? dump_step_latents(second, 0, e) : OK;
+}
+
+/* Adds noise to a latent [C, F, Y, X] or a sound [C, 1, L, B], at the level of the second pass's first step.
+ * The noise is drawn in the order of the denoiser's tokens: [F Y X, C], or [L, C B]. scratch: as many values.
+ */
+static void add_token_noise(struct running *r, int image, struct tensor to, struct tensor picture,
+                            float *scratch) {
+    const struct grid_point *at = &r->pass->schedule.grid.step[0].at;
+    bool is_sound = to.data != r->pass->layout.latent[image].data;
+    int64_t inner = is_sound ? to.dim[3] : 1, C = to.dim[0], n = tensor_elements(&to), tokens = n / C / inner;
+    const float *clean = picture.data;
+    float *out = to.data;
+    generator_normals(&r->generators[image], scratch, n);
+    for (int64_t c = 0; c < C; c++)
+        for (int64_t t = 0; t < tokens; t++)
+            for (int64_t b = 0; b < inner; b++) {
+                int64_t i = (c * tokens + t) * inner + b;
+                out[i] = at->noise * scratch[(t * C + c) * inner + b] + at->signal * clean[i];
+            }
+}
+
+/* Uses prediction[0] for the noise: the second pass writes it in its first step only. Source: diffusers 0.42,
+ * pipelines/ltx2/pipeline_ltx2_condition.py, prepare_latents and prepare_audio_latents. */
+enum status second_pass_upsampled(struct running *r, struct error *e) {
+    const struct job *first = r->job, *second = r->pass;
+    const struct layout *l = &second->layout;
+    for (int i = 0; i < second->latents.batch; i++) {
+        struct tensor latent = l->latent[i], sound = job_sound(second, latent);
+        if (check_finite(latent, "the enlarged latent", "upsample", -1, e) != OK) return e->code;
+        add_token_noise(r, i, latent, latent, l->prediction[0].data);
+        if (sound.rank)
+            add_token_noise(r, i, sound, job_sound(first, first->layout.latent[i]), l->prediction[0].data);
+        scale_model_input(second, i, 0);
     }
     return first->request.dump ? dump_step_latents(second, 0, e) : OK;
 }

@@ -47,8 +47,17 @@ struct job_context {
 /* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
 enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVIEWS };
 
-/* How a second pass (--hires) enlarges the first pass's result: the latent, or the decoded image. */
-enum hires { HIRES_NONE, HIRES_NEAREST, HIRES_BILINEAR, HIRES_LANCZOS, HIRES_MODEL, N_HIRES };
+/* How a second pass (--hires, --upscaler) enlarges the first pass's result: the latent, resized or by a
+ * latent upscaler; or the decoded image. */
+enum hires {
+    HIRES_NONE,
+    HIRES_NEAREST,
+    HIRES_BILINEAR,
+    HIRES_UPSCALER,
+    HIRES_LANCZOS,
+    HIRES_MODEL,
+    N_HIRES,
+};
 
 /* The choices of the request, with absent ones taken from model and device. */
 struct job_settings {
@@ -290,6 +299,8 @@ struct layout {
     /* Latent of each image [C, F, Y, X]. Like input, history, noise and prediction, it is followed in memory
      * by the values of the sound's latent: see job_sound. */
     struct tensor latent[BATCH_MAX];
+    /* Second pass: final latents of the first pass, which a latent upscaler reads. */
+    struct tensor first_latent[BATCH_MAX];
     struct tensor video[BATCH_MAX]; /* view of the latent without the VACE reference frames in front */
     struct tensor input[BATCH_MAX]; /* the denoiser's input: the latent itself, or a scaled copy */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX]; /* earlier predictions that the sampler keeps */

@@ -213,22 +213,22 @@ static void connect_upscale(const struct job *job, const struct layout *l, int s
         lanes[i] = (struct lane){.picture = l->upscale.input, .enlarged = l->upscale.enlarged};
 }
 
+/* Each lane reads the first pass's latent of a video and writes the second pass's. */
+static void connect_upsample(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
+    (void)s;
+    for (int i = 0; i < job->latents.batch; i++)
+        lanes[i] = (struct lane){.latent = l->first_latent[i], .enlarged = l->latent[i]};
+}
+
 const struct stage_kind stage_text = {.name = "text", .encodes_prompts = true, .connect = connect_text};
-
 const struct stage_kind stage_vision = {.name = "vision", .encodes_prompts = true, .connect = connect_encode};
-
 const struct stage_kind stage_encode = {.name = "encode", .full_frames = true, .connect = connect_encode};
-
 const struct stage_kind stage_hoist = {.name = "hoist", .denoises = true, .connect = connect_denoise};
-
 const struct stage_kind stage_denoise = {.name = "denoise", .denoises = true, .connect = connect_denoise};
-
 const struct stage_kind stage_decode = {.name = "decode", .full_frames = true, .connect = connect_decode};
-
 const struct stage_kind stage_sound = {.name = "sound", .connect = connect_sound};
-
 const struct stage_kind stage_vocoder = {.name = "vocoder", .connect = connect_sound};
-
+const struct stage_kind stage_upsample = {.name = "upsample", .connect = connect_upsample};
 const struct stage_kind stage_upscale = {.name = "upscale", .connect = connect_upscale};
 
 /* Makes prompt_embeds and pooled_projections. A text encoder writes directly into prompt_embeds or
@@ -529,7 +529,9 @@ static void list_stages(const struct job *job, struct layout *l) {
             add_stage(job, l, &stage_text, slot, 0, job->prompts.hits.n_misses[slot], 1);
         if (kind == FAMILY_VISION) add_encode_stage(job, l, &stage_vision, slot, 1);
     }
-    int encoder = recipe_slot(recipe, FAMILY_ENCODER);
+    int encoder = recipe_slot(recipe, FAMILY_ENCODER), batch = job->latents.batch;
+    if (second_pass_upsamples(job))
+        add_stage(job, l, &stage_upsample, MODEL_LATENT_UPSCALER, 0, batch, batch);
     add_encode_stage(job, l, &stage_encode, encoder, 1);
     if (job->pictures.n_encoded_chunks > 1)
         add_encode_stage(job, l, &stage_encode, encoder, job->pictures.n_encoded_chunks);
@@ -540,18 +542,14 @@ static void list_stages(const struct job *job, struct layout *l) {
         add_stage(job, l, &stage_denoise, job->schedule.spans[i].slot, i, lanes, calls * l->choice.groups);
     }
     if (job_decodes_sound(job)) {
-        add_stage(job, l, &stage_sound, recipe_slot(recipe, FAMILY_SOUND_DECODER), 0, job->latents.batch,
-                  job->latents.batch);
-        add_stage(job, l, &stage_vocoder, recipe_slot(recipe, FAMILY_VOCODER), 0, job->latents.batch,
-                  job->latents.batch);
+        add_stage(job, l, &stage_sound, recipe_slot(recipe, FAMILY_SOUND_DECODER), 0, batch, batch);
+        add_stage(job, l, &stage_vocoder, recipe_slot(recipe, FAMILY_VOCODER), 0, batch, batch);
     }
-    int evaluations = job->latents.batch * job->latents.n_chunks;
     if (job_decodes(job))
-        add_stage(job, l, &stage_decode, job->settings.decoder_slot, 0, job->latents.batch, evaluations)
+        add_stage(job, l, &stage_decode, job->settings.decoder_slot, 0, batch, batch * job->latents.n_chunks)
             ->n_chunks = job->latents.n_chunks;
     if (job->upscale.to.width)
-        add_stage(job, l, &stage_upscale, job->upscale.component, 0, job->latents.batch,
-                  job->latents.batch * job->request.frames);
+        add_stage(job, l, &stage_upscale, job->upscale.component, 0, batch, batch * job->request.frames);
 }
 
 /* Lists the blocks of stage s: those of the component, of control networks, and of gathered rows. */
@@ -708,6 +706,7 @@ static enum status append_second_pass(const struct job *job, struct layout *l, s
     memcpy(second->text, l->text, sizeof l->text);
     memcpy(second->pooled, l->pooled, sizeof l->pooled);
     memcpy(second->reference, l->reference, sizeof l->reference);
+    memcpy(second->first_latent, l->latent, sizeof l->latent);
     struct layout_choice choice = l->choice;
     choice.hoisted >>= DENOISER_SPANS_MAX; /* the bits of the second pass: see choose_hoisted */
     if (open_pass(job->second_pass, choice, &l->interstage, second, e) != OK) return e->code;

@@ -41,6 +41,6 @@ struct stage_kind {
 };
 
 extern const struct stage_kind stage_text, stage_vision, stage_encode, stage_hoist, stage_denoise,
-    stage_sound, stage_vocoder, stage_decode, stage_upscale;
+    stage_sound, stage_vocoder, stage_decode, stage_upscale, stage_upsample;
 
 #endif

@@ -57,10 +57,11 @@ static enum status set_sizes(struct job *job, struct error *e) {
     if (m->recipe->sound.channels && !settings->decode_only && r->fps) {
         const struct recipe_sound *sound = &m->recipe->sound;
         double length = rint((double)r->frames / r->fps * sound->latents_per_second);
-        size->sound[0] = sound->channels;
+        const struct component *c = model_component(m, FAMILY_SOUND_DECODER);
+        size->sound[0] = c->family ? c->latent_channels : sound->channels;
         size->sound[1] = 1;
         size->sound[2] = length < 1 ? 1 : (int32_t)length;
-        size->sound[3] = sound->bins;
+        size->sound[3] = c->family ? c->sound_bins : sound->bins;
     }
     if (animates || is_vace)
         job->pictures.n_encoded_chunks =
@@ -102,20 +103,9 @@ static enum status open_preview_job(struct job *job, struct error *e) {
 
 /* Opens job->second_pass. flow_shift: the caller's; 0: computed from the second pass's size. */
 static enum status open_second_pass(struct job *job, double flow_shift, struct error *e) {
-    const struct sluice_request *r = &job->request;
     struct job_context context = job->context;
-    struct sluice_request request = *r;
+    struct sluice_request request = second_pass_request(job, flow_shift);
     context.first_pass = job;
-    request.width = second_pass_size(job).width;
-    request.height = second_pass_size(job).height;
-    request.steps = r->hires_steps;
-    request.strength = r->hires_strength;
-    request.init_latent = request.plan = NULL;
-    request.references = request.redux_images = NULL;
-    request.n_references = request.n_redux_images = 0;
-    request.hires_scale = 0;
-    request.lora_dir = NULL;
-    request.flow_shift = flow_shift;
     job->second_pass = sys_new(job->sys, 1, sizeof *job->second_pass, "the second pass", e);
     return job->second_pass ? job_open(job->second_pass, &context, &request, NULL, e) : e->code;
 }

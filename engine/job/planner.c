@@ -357,13 +357,7 @@ json_t *planner_list_loras(const struct job *job) {
 }
 
 json_t *planner_describe_hires(const struct job *job) {
-    const struct sluice_request *r = &job->request;
-    const struct job *second = job->second_pass;
-    return second ? json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
-                              r->hires_strength, "steps", r->hires_steps, "upscaler",
-                              r->hires_upscaler ? r->hires_upscaler : "latent", "width",
-                              second->request.width, "height", second->request.height)
-                  : NULL;
+    return second_pass_json(job);
 }
 
 json_t *planner_describe_upscaled(const struct job *job) {

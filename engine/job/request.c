@@ -67,6 +67,8 @@ static const struct number {
     {REAL(audio_cfg_rescale), "the second value of --cfg-rescale", 0, 1, NEEDS_NOTHING, NULL},
     {INTEGER(n_stg_blocks), "the number of blocks (--stg-blocks)", 0, SLUICE_STG_BLOCKS_MAX, NEEDS_NOTHING,
      NULL},
+    {INTEGER(n_upscale_sigmas), "the number of sigmas (--upscale-sigmas)", 0, SLUICE_STEPS_MAX, NEEDS_NOTHING,
+     NULL},
     {REAL(cfg_norm), "--cfg-norm", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(redux_strength), "--redux-strength", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
     {REAL(cfg_until), "--cfg-until", SLUICE_CFG_UNTIL_LEAST, 1, NEEDS_NOTHING, NULL},
@@ -687,6 +689,27 @@ static enum status find_precision(struct job *job, struct error *e) {
     return error_expected(e, "%s%s", supported, unsupported[PRECISION_F32] ? ", or --device cpu" : "");
 }
 
+/* Replaces `steps` and the flow shift if the request gives sigmas (--sigmas), or if the recipe has sigmas for
+ * this number of steps. */
+static enum status resolve_sigmas(struct job *job, struct error *e) {
+    struct sluice_request *r = &job->request;
+    const struct recipe_denoising *denoising = &job->model->recipe->denoising;
+    if (r->n_sigmas && !r->sigmas) return bad_value(e, "n_sigmas", r->n_sigmas, "sigmas to be set, not NULL");
+    bool distilled = denoising->sigmas && r->steps == denoising->n_sigmas;
+    if (!r->sigmas && distilled && r->flow_shift == 0 && !r->scheduler) {
+        r->sigmas = denoising->sigmas;
+        r->n_sigmas = denoising->n_sigmas;
+    }
+    if (!r->sigmas) return OK;
+    if (r->flow_shift != 0)
+        return bad_value(e, "--flow-shift", r->flow_shift, "no --flow-shift: --sigmas are not shifted");
+    if (r->n_sigmas < 1 || r->n_sigmas > SLUICE_STEPS_MAX)
+        return bad_value(e, "the number of sigmas (--sigmas)", r->n_sigmas, "1 to 10000");
+    r->steps = r->n_sigmas;
+    r->flow_shift = 1;
+    return OK;
+}
+
 enum status request_resolve(struct job *job, struct error *e) {
     struct sluice_request *r = &job->request;
     struct job_settings *settings = &job->settings;
@@ -695,6 +718,7 @@ enum status request_resolve(struct job *job, struct error *e) {
     if (shift != 0 &&
         check_range("--flow-shift", shift, SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, e) != OK)
         return e->code;
+    if (!decodes && resolve_sigmas(job, e) != OK) return e->code;
     bool of_control =
         (!r->width || !r->height) && !r->init_image && r->n_control <= 0 && control_image_size(job).width > 0;
     fill_defaults(job);
@@ -702,8 +726,11 @@ enum status request_resolve(struct job *job, struct error *e) {
         check_numbers(r, job->model, e) != OK)
         return e->code;
     settings->sampling = job->model->sampling;
-    const struct sampling_choice choice = {
-        .sampler = r->sampler, .schedule = r->scheduler, .prediction = r->prediction, .steps = r->steps};
+    const struct sampling_choice choice = {.sampler = r->sampler,
+                                           .schedule = r->scheduler,
+                                           .prediction = r->prediction,
+                                           .steps = r->steps,
+                                           .sigmas = decodes ? NULL : r->sigmas};
     if (!decodes && sampling_choose(&choice, &settings->sampling, e) != OK) return e->code;
     if (check_lists(job, e) != OK || (!decodes && check_sound(job, e) != OK) ||
         (!decodes && check_pictures(job, e) != OK) || check_budgets(job, e) != OK ||

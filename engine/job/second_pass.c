@@ -1,6 +1,12 @@
 #include "engine/job/second_pass.h"
 
+#include "loaders/json.h"
+
 #include <string.h>
+
+/* Sigmas of the second pass of LTX-2 without --upscale-sigmas (diffusers 0.42, pipelines/ltx2/utils.py,
+ * STAGE_2_DISTILLED_SIGMA_VALUES). */
+static const double upscale_sigmas[] = {0.909375, 0.725, 0.421875};
 
 /* Largest enlargement of the second pass. */
 static const double SCALE_MOST = 8;
@@ -15,7 +21,11 @@ static enum status check_hires_value(const char *flag, double found, double abov
 
 struct picture_size second_pass_size(const struct job *job) {
     const struct sluice_request *r = &job->request;
+    const struct component *c = &job->model->component[MODEL_LATENT_UPSCALER];
     int step = job->model->size_step;
+    if (job->settings.hires == HIRES_UPSCALER)
+        return (struct picture_size){r->width * c->pixel_factor / c->pixel_divisor,
+                                     r->height * c->pixel_factor / c->pixel_divisor};
     return (struct picture_size){(int)(r->width * r->hires_scale) / step * step,
                                  (int)(r->height * r->hires_scale) / step * step};
 }
@@ -47,6 +57,46 @@ static enum status check_model(const struct sluice_model *m, enum hires how, con
     return OK;
 }
 
+/* Checks a second pass with a latent upscaler, and fills in its sigmas. */
+static enum status resolve_upscaler(struct job *job, struct error *e) {
+    struct sluice_request *r = &job->request;
+    const struct sluice_model *m = job->model;
+    const struct component *c = &m->component[MODEL_LATENT_UPSCALER];
+    if (!c->family)
+        return error_set(e, USAGE,
+                         "a second pass at a larger size needs a latent upscaler" WHERE "%s" EXPECTED
+                         "the model's part --upscaler FILE, such as ltx-2.3-spatial-upscaler-x2",
+                         m->name);
+    if (r->hires_scale != 0)
+        return error_set(e, USAGE,
+                         "--upscaler cannot be combined with --hires" WHERE "%s" EXPECTED "one of the two",
+                         m->name);
+    if (r->n_upscale_sigmas && !r->upscale_sigmas)
+        return error_set(e, USAGE, "n_upscale_sigmas is %d and upscale_sigmas is NULL", r->n_upscale_sigmas);
+    if (!r->upscale_sigmas) {
+        r->upscale_sigmas = upscale_sigmas;
+        r->n_upscale_sigmas = COUNT_OF(upscale_sigmas);
+    }
+    if (sampling_check_sigmas("--upscale-sigmas", r->upscale_sigmas, r->n_upscale_sigmas, e) != OK)
+        return e->code;
+    r->hires_strength = r->upscale_sigmas[0];
+    r->hires_steps = r->n_upscale_sigmas;
+    job->settings.hires = HIRES_UPSCALER;
+    struct picture_size size = second_pass_size(job);
+    int step = m->size_step * c->pixel_divisor;
+    if (r->width % step || r->height % step)
+        return error_set(e, USAGE,
+                         "the size does not fit the latent upscaler" WHERE "%s" FOUND
+                         "%dx%d, enlarged %g times" EXPECTED
+                         "width and height in multiples of %d (-W and -H are the first pass's size)",
+                         m->name, r->width, r->height, (double)c->pixel_factor / c->pixel_divisor, step);
+    if (size.width <= SLUICE_SIDE_MAX && size.height <= SLUICE_SIDE_MAX) return OK;
+    return error_set(e, USAGE,
+                     "the video of the second pass would be too large" WHERE "%s" FOUND "%dx%d" EXPECTED
+                     "at most %d pixels a side (-W and -H are the first pass's size)",
+                     m->name, size.width, size.height, SLUICE_SIDE_MAX);
+}
+
 enum status second_pass_resolve(struct job *job, struct error *e) {
     static const char *const names[N_HIRES] = {[HIRES_NEAREST] = "latent",
                                                [HIRES_BILINEAR] = "latent-bilinear",
@@ -54,7 +104,12 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
                                                [HIRES_MODEL] = "model"};
     struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    if (r->hires_scale == 0 || job->settings.decode_only || job->context.first_pass) return OK;
+    if (job->settings.decode_only || job->context.first_pass) return OK;
+    if (r->upscale_latent) return resolve_upscaler(job, e);
+    if (r->upscale_sigmas)
+        return error_set(
+            e, USAGE, "--upscale-sigmas has no second pass" WHERE "%s" EXPECTED "--upscaler FILE", m->name);
+    if (r->hires_scale == 0) return OK;
     if (r->hires_strength == 0) r->hires_strength = 0.5;
     if (!r->hires_steps) r->hires_steps = r->steps;
     if (check_hires_value("--hires", r->hires_scale, 1, SCALE_MOST, e) != OK ||
@@ -62,7 +117,8 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
         check_hires_value("--hires-steps", r->hires_steps, 0, SLUICE_STEPS_MAX, e) != OK)
         return e->code;
     int how = HIRES_NEAREST;
-    while (r->hires_upscaler && how < N_HIRES && strcmp(r->hires_upscaler, names[how])) how++;
+    while (r->hires_upscaler && how < N_HIRES && (!names[how] || strcmp(r->hires_upscaler, names[how])))
+        how++;
     if (how == N_HIRES)
         return error_set(e, USAGE,
                          "invalid value for --hires-upscaler" FOUND "%s" EXPECTED
@@ -91,6 +147,60 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
                          m->name, r->hires_scale, r->width, r->height, SLUICE_SIDE_MAX);
     job->settings.hires = (enum hires)how;
     return OK;
+}
+
+struct sluice_request second_pass_request(const struct job *job, double flow_shift) {
+    struct sluice_request r = job->request;
+    r.width = second_pass_size(job).width;
+    r.height = second_pass_size(job).height;
+    r.init_latent = r.plan = r.lora_dir = NULL;
+    r.references = r.redux_images = NULL;
+    r.n_references = r.n_redux_images = 0;
+    r.steps = r.hires_steps;
+    r.strength = r.hires_strength;
+    r.hires_scale = 0;
+    r.flow_shift = flow_shift;
+    r.sigmas = NULL;
+    r.n_sigmas = 0;
+    if (job->settings.hires != HIRES_UPSCALER) return r;
+    r.upscale_latent = false;
+    r.sigmas = r.upscale_sigmas;
+    r.n_sigmas = r.steps = r.n_upscale_sigmas;
+    r.upscale_sigmas = NULL;
+    r.n_upscale_sigmas = 0;
+    r.strength = 1;
+    r.flow_shift = 0;
+    r.scheduler = NULL;
+    /* No guidance. */
+    r.cfg_scale = 1;
+    r.audio_cfg_scale = r.modality_scale = r.audio_modality_scale = 0;
+    r.stg_scale = r.audio_stg_scale = r.cfg_rescale = r.audio_cfg_rescale = r.cfg_norm = 0;
+    r.n_stg_blocks = 0;
+    r.n_slg_layers = 0;
+    return r;
+}
+
+bool second_pass_upsamples(const struct job *job) {
+    const struct job *first = job->context.first_pass;
+    return first && first->settings.hires == HIRES_UPSCALER;
+}
+
+json_t *second_pass_json(const struct job *job) {
+    const struct sluice_request *r = &job->request;
+    const struct job *second = job->second_pass;
+    if (!second) return NULL;
+    if (job->settings.hires != HIRES_UPSCALER)
+        return json_pack("{s:f, s:f, s:i, s:s, s:i, s:i}", "scale", r->hires_scale, "strength",
+                         r->hires_strength, "steps", r->hires_steps, "upscaler",
+                         r->hires_upscaler ? r->hires_upscaler : "latent", "width", second->request.width,
+                         "height", second->request.height);
+    const struct component *c = &job->model->component[MODEL_LATENT_UPSCALER];
+    json_t *sigmas = json_array();
+    for (int i = 0; i < second->request.n_sigmas; i++)
+        json_push(sigmas, json_real(second->request.sigmas[i]));
+    return json_pack("{s:f, s:i, s:s, s:o, s:i, s:i}", "scale", (double)c->pixel_factor / c->pixel_divisor,
+                     "steps", second->request.steps, "upscaler", c->family->name, "sigmas", sigmas, "width",
+                     second->request.width, "height", second->request.height);
 }
 
 struct picture_part second_pass_enlargement(const struct job *job) {

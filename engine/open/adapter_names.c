@@ -243,6 +243,8 @@ static const struct {
      * AnimaLoraLoaderMixin; kohya-ss/sd-scripts, networks/lora_anima.py. */
     {NULL, "text_conditioner", "text_conditioner."},
     {NULL, "text_conditioner", "lora_unet_llm_adapter_"},
+    /* LTX-2's text projection and connectors. Source: diffusers, LTX2LoraLoaderMixin. */
+    {NULL, "connectors", "connectors."},
 };
 
 static bool begins(const char *name, const char *prefix) {

@@ -124,9 +124,10 @@ bool contents_is_architecture(const struct family *family, const char *name) {
 /* Fails if general.architecture is unknown or contradicts the tensors. */
 static enum status check_architecture(struct sys *sys, const struct tensor_index *whole,
                                       const struct contents *contents, struct error *e) {
-    char name[ARCHITECTURE_BYTES], known[160] = "";
+    enum { LIST_BYTES = 136 }; /* with ", ..., or no such key" it fits into error.expected */
+    char name[ARCHITECTURE_BYTES], known[LIST_BYTES + 8] = "";
     const struct family *first = contents->n ? contents->component[0].family : NULL;
-    bool is = false;
+    bool is = false, full = false;
     size_t bytes = 0;
     if (read_architecture(sys, whole, name, e) != OK) return e->code;
     /* general.architecture is absent, or a placeholder that some converters write instead of the model's
@@ -140,12 +141,14 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
     for (const struct family *const *f = families; *f; f++) {
         /* `convert` alone writes GGUF files of control networks and upscalers. */
         if (!first && family_outside_pipelines(*f)) continue;
-        for (const char *const *a = (*f)->files.architectures; a && *a && bytes < sizeof known; a++) {
+        for (const char *const *a = (*f)->files.architectures; a && *a && !full; a++) {
             bool listed = first && first != *f;
             for (const struct family *const *g = families; g < f && !first; g++)
                 listed |= contents_is_architecture(*g, *a);
+            full = !listed && bytes + strlen(*a) + 2 > LIST_BYTES;
             if (!listed)
-                bytes += (size_t)snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "", *a);
+                bytes += (size_t)snprintf(known + bytes, sizeof known - bytes, "%s%s", bytes ? ", " : "",
+                                          full ? "..." : *a);
         }
     }
     error_set(e, UNSUPPORTED, "%s" WHERE "%s, general.architecture" FOUND "\"%s\"",

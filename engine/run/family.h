@@ -323,6 +323,7 @@ struct component {
     /* Latent upscaler: an enlarged side is side * pixel_factor / pixel_divisor, rounded up; 0 means 1. */
     int pixel_divisor;
     int sample_rate, sound_channels; /* of a vocoder: samples per second and channel; channels */
+    int sound_bins;                  /* of a sound decoder: bins of a latent */
     int mel_columns;                 /* of a sound decoder: channels * bins of its spectrogram */
     int samples_a_frame;             /* of a vocoder: samples per channel and frame of the spectrogram */
     int frame_factor; /* video frames per latent frame (sound decoder: spectrogram frames); the first latent

@@ -13,7 +13,7 @@ static bool is_named_schedule(const struct schedule *schedule) {
 }
 
 const char *sampling_schedule_name(const struct sampling *s) {
-    if (is_named_schedule(s->schedule)) return s->schedule->name;
+    if (is_named_schedule(s->schedule) || s->schedule == &schedule_given) return s->schedule->name;
     return spacing_names[s->prediction->is_flow ? SPACING_LINSPACE : s->grid.spacing];
 }
 
@@ -82,6 +82,42 @@ static enum status choose_schedule(const char *name, struct sampling *s, struct 
     return unknown_schedule(s, name, e);
 }
 
+enum status sampling_check_sigmas(const char *flag, const double *sigmas, int n, struct error *e) {
+    if (n < 1)
+        return error_set(e, USAGE, "%s has no sigmas" EXPECTED "1 or more, from 1 down to above 0", flag);
+    for (int i = 0; i < n; i++) {
+        if (!(sigmas[i] > 0 && sigmas[i] <= 1))
+            return error_set(e, USAGE,
+                             "invalid value for %s" WHERE "sigma %d" FOUND "%g" EXPECTED
+                             "above 0, to 1; the final 0 is not written",
+                             flag, i + 1, sigmas[i]);
+        if (i && (float)sigmas[i] >= (float)sigmas[i - 1])
+            return error_set(e, USAGE,
+                             "the values of %s must decrease" WHERE "sigma %d" FOUND "%g after %g" EXPECTED
+                             "a smaller sigma",
+                             flag, i + 1, sigmas[i], sigmas[i - 1]);
+    }
+    return OK;
+}
+
+/* Applies --sigmas, which replace the schedule of a flow model. */
+static enum status choose_sigmas(const struct sampling_choice *choice, struct sampling *s, struct error *e) {
+    if (!choice->sigmas) return OK;
+    if (!s->prediction->is_flow)
+        return error_set(e, USAGE,
+                         "--sigmas needs a flow model" FOUND "a model with %s prediction" EXPECTED
+                         "no --sigmas: --scheduler chooses the noise levels",
+                         s->prediction->name);
+    if (choice->schedule)
+        return error_set(e, USAGE,
+                         "--sigmas cannot be combined with --scheduler" FOUND "--scheduler %s" EXPECTED
+                         "one of the two",
+                         choice->schedule);
+    s->schedule = &schedule_given;
+    s->grid.given = choice->sigmas;
+    return sampling_check_sigmas("--sigmas", choice->sigmas, choice->steps, e);
+}
+
 /* Refuses a sampler that does not support the model: flow matching, zero terminal SNR, or no timesteps (EDM).
  */
 static enum status check_sampler(const struct sampling *s, struct error *e) {
@@ -104,7 +140,7 @@ enum status sampling_choose(const struct sampling_choice *choice, struct samplin
     if (s->sampler != own || !s->solver.order) s->solver.order = s->sampler->order;
     if (s->grid_from_class && !is_named_schedule(s->schedule))
         s->schedule = s->sampler->flow_schedule ? s->sampler->flow_schedule : &schedule_flow;
-    if (check_sampler(s, e) != OK) return e->code;
+    if (choose_sigmas(choice, s, e) != OK || check_sampler(s, e) != OK) return e->code;
     int most = s->schedule->steps_max;
     if (s->schedule == &schedule_diffusers_lcm && s->grid.original_steps < most)
         most = s->grid.original_steps;

@@ -7,7 +7,7 @@
  * --sampler changes the update and keeps the noise levels, except for flow models with grid_from_class.
  * --scheduler replaces the noise levels. The values leading, trailing and linspace choose the model's own
  * schedule with the named timestep spacing, without Karras or similar sigmas; other values choose a schedule
- * of stable-diffusion.cpp. */
+ * of stable-diffusion.cpp. --sigmas gives the noise levels themselves. */
 #ifndef SLUICE_SAMPLE_SAMPLING_H
 #define SLUICE_SAMPLE_SAMPLING_H
 
@@ -38,7 +38,8 @@ struct sampling {
  * Sluice writes. */
 const char *sampling_class_name(const struct sampling *sampling);
 
-/* Returns the --scheduler value for this schedule: a timestep spacing or a schedule name. */
+/* Returns the --scheduler value for this schedule: a timestep spacing or a schedule name; "sigmas" for
+ * sigmas that the request gives. */
 const char *sampling_schedule_name(const struct sampling *sampling);
 
 /* Applies a scheduler_config.json to the sampling of a recipe. The shift of flow models
@@ -51,7 +52,10 @@ enum status sampling_read(const struct config *config, struct sampling *sampling
 struct sampling_choice {
     const char *sampler, *schedule, *prediction;
     int steps;
+    const double *sigmas; /* the `steps` sigmas of --sigmas, borrowed as long as *sampling is used; or NULL */
 };
+/* Fails with USAGE unless the n sigmas of a flag decrease from at most 1 to above 0. */
+enum status sampling_check_sigmas(const char *flag, const double *sigmas, int n, struct error *e);
 enum status sampling_choose(const struct sampling_choice *choice, struct sampling *sampling, struct error *e);
 
 /* First step to run for img2img: the last n * strength steps run, rounded up for flow models and down for

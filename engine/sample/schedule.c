@@ -137,6 +137,18 @@ static void schedule_fill_flow(const struct schedule *self, const struct schedul
     join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
 }
 
+static void schedule_fill_given(const struct schedule *self, const struct schedule_options *o,
+                                struct grid *grid) {
+    (void)self;
+    *grid = (struct grid){
+        .form = GRID_FLOW, .step = grid->step, .init_noise_sigma = 1, .n = o->n, .n_total = o->n};
+    for (int i = 0; i < o->n; i++) {
+        float sigma = (float)o->given[i];
+        grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
+    }
+    join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
+}
+
 enum { FLOW_UNIPC, FLOW_DPM };
 
 /* Sigma i of use_flow_sigmas, before terminal stretching: evenly spaced from 1 to 1/1000 (UniPC) or from 0 to
@@ -170,6 +182,7 @@ const struct schedule schedule_flow = {.name = "flow",
                                        .class_name = "FlowMatchEulerDiscreteScheduler",
                                        .shift_key = "shift",
                                        .fill = schedule_fill_flow};
+const struct schedule schedule_given = {.name = "sigmas", .fill = schedule_fill_given};
 const struct schedule schedule_flow_unipc = {.name = "flow of UniPC",
                                              .shift_key = "flow_shift",
                                              .rule = FLOW_UNIPC,

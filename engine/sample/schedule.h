@@ -31,6 +31,7 @@ struct schedule_options {
      * (sample_sigmas of QwenImage21Pipeline). NULL: none. */
     const float *sample_sigmas;
     int n_sample_sigmas;
+    const double *given;    /* schedule_given: the n sigmas */
     bool grid_f64;          /* flow models: sigmas from numpy.linspace in f64; false: torch.linspace in f32 */
     bool exponential_shift; /* flow models: shift by s / (s + (1/u - 1)); false: s u / (1 + (s - 1) u) */
     bool is_flow;           /* true for flow models, false for eps and v models */
@@ -75,6 +76,9 @@ extern const struct schedule schedule_flow;
  * takes all but the last of n + 1 values from 1 to 1/1000, and subtracts 1e-6 from a sigma of 1. DPM-Solver++
  * takes all but the first of n + 1 values from 0 to 1 - 1/1000. */
 extern const struct schedule schedule_flow_unipc, schedule_flow_dpm;
+/* Flow models: sigmas that the request gives (--sigmas), without a shift; timestep = 1000 sigma, as
+ * FlowMatchEulerDiscreteScheduler.set_timesteps(sigmas=...) with shift 1. */
+extern const struct schedule schedule_given;
 /* Schedules of diffusers' scheduler classes for eps and v models. schedule_diffusers_euler is for Euler,
  * Heun, DPM2 and LMS: variance exploding with fractional timesteps. The other functions are variance
  * preserving with whole timesteps: ddpm for DDPM, lcm for LCM and TCD, ddim (each step spans 1000 / n

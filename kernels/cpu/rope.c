@@ -72,7 +72,7 @@ static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *wor
     struct rope_pair *pairs = (struct rope_pair *)workspace;
     struct table_work work = {op, pairs};
     for (int32_t i = 0; i < op->out.dim[1]; i++)
-        pairs[i] = (struct rope_pair){rope_frequency(&op->rope, i), rope_axis(&op->rope, i)};
+        pairs[i] = (struct rope_pair){rope_frequency(&op->rope, i), rope_pair_axis(&op->rope, i)};
     thread_pool_run(cpu->thread_pool, op->out.dim[0], table_rows, &work);
     return OK;
 }

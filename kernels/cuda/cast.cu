@@ -76,10 +76,10 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
         rstd[j] = statistics[2 * (channel / each) + 1];
     }
     rows_store(to, 0, i, channels, make_float4(mean[0], mean[1], mean[2], mean[3]));
-    rows_store(
-        to, 1, i, channels,
-        multiply_four(rows_load(weight, 0, i, channels), make_float4(rstd[0], rstd[1], rstd[2], rstd[3])));
-    rows_store(to, 2, i, channels, rows_load(bias, 0, i, channels));
+    rows_store(to, 1, i, channels,
+               multiply_four(weight.data ? rows_load(weight, 0, i, channels) : all_four(1),
+                             make_float4(rstd[0], rstd[1], rstd[2], rstd[3])));
+    rows_store(to, 2, i, channels, bias.data ? rows_load(bias, 0, i, channels) : all_four(0));
 }
 
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream) {

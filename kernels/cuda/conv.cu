@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 }
 
 struct normed_call {
-    struct rows to, in, factor;
+    struct rows to, in, factor; /* factor: weight of the norm, may be absent */
     struct gather_shape s;
     struct runs runs; /* the norm runs over `padded` channels of one pixel of the band */
     float eps;
@@ -91,7 +91,8 @@ template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(g.runs, run, j);
         float4 v = HELD ? held[HELD ? j : 0] : load_source(g, source, i);
-        v = multiply_four(multiply_four(v, rstd), rows_load_f32(g.factor, 0, i, channels));
+        v = multiply_four(v, rstd);
+        if (g.factor.data) v = multiply_four(v, rows_load_f32(g.factor, 0, i, channels));
         rows_store_kind<ROWS_ANY>(g.to, run.row, i, run.end, activate_four(v, g.s.activation));
     }
 }
@@ -239,7 +240,7 @@ static void gather_band(const struct call *c, int32_t first, int32_t rows) {
     s.activation = o->activation;
     int64_t pixels = (int64_t)conv_reach(l, rows) * s.width;
     cudaStream_t stream = c->cuda->compute;
-    if (!c->pixel_norm) {
+    if (!conv_norms_pixels(o)) {
         struct rows_grid g = rows_grid_of(pixels, s.padded / 4);
         LAUNCH(gather_pixels, g.grid, g.block, 0, stream, rows_values(c, l->in, s.padded), rows_of(in),
                rows_floats(c->norm, cuda_channel_norm_stride(s.channels)), s, (uint32_t)pixels);

@@ -88,8 +88,7 @@ static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     struct conv_layout l = {0};
     l.kernel = weight->dim[2];
     l.stride = o->stride == 2 ? 2 : 1;
-    l.f16 =
-        o->bounded || o->norm.statistics.rank || o->pixel_norm.weight.rank || op->precision == PRECISION_F16;
+    l.f16 = o->bounded || o->norm.statistics.rank || conv_norms_pixels(o) || op->precision == PRECISION_F16;
     l.doubled = o->upsample == 2 && l.kernel == 3 && !o->cut_row && !o->cut_column;
     l.side = l.doubled ? 2 : l.kernel;
     l.phases = l.doubled ? 4 : 1;

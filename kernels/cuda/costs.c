@@ -40,6 +40,9 @@ static void cuda_cost(const struct device *device, const struct op *op, struct o
     case OP_GROUP_STATISTICS:
         bytes = cuda_statistics_layout(op).end;
         break;
+    case OP_GROUP_RANGE:
+        bytes = cuda_range_layout(op).end;
+        break;
     case OP_GROUP_NORM:
         bytes = cuda_channel_norm_bytes(tensor_columns(&op->in[0]));
         break;

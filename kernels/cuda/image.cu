@@ -28,16 +28,24 @@ __device__ static inline float *cuda_patch_value(const struct patched &p, int64_
     return reinterpret_cast<float *>(p.latent.data + row * p.latent.step) + (p.patches.pixels ? c : x);
 }
 
+/* Returns the token's column of value i of the image, which is one of the token's frames. */
+__device__ static inline int64_t cuda_patch_column(const struct patches &p, int32_t i) {
+    if (p.frames < 2) return i;
+    int32_t area = p.side * p.side;
+    return ((int64_t)(i / area) * p.frames + p.frame) * area + i % area;
+}
+
 /* Kernel: moves one value between token and latent. BACK: from token to latent, times factor. Grid:
- * rows_grid_of, rows are tokens, values take the place of column groups; no shared memory; 37 registers.
- * Bytes: 8 per value. Bound by memory; share of peak: not measured yet. */
+ * rows_grid_of, rows are tokens, values of the image take the place of column groups; no shared memory; 37
+ * registers. Bytes: 8 per value. Bound by memory; share of peak: not measured yet. */
 template <bool BACK>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     move_patches(struct patched p, struct rows tokens, int64_t n, int32_t columns, float factor) {
     int64_t i = first_quad();
     if (i >= columns) return;
+    int64_t column = cuda_patch_column(p.patches, (int32_t)i);
     for (int64_t token = first_row(); token < n; token += next_row()) {
-        float *value = reinterpret_cast<float *>(tokens.data + token * tokens.step) + i;
+        float *value = reinterpret_cast<float *>(tokens.data + token * tokens.step) + column;
         float *place = cuda_patch_value(p, token, (int32_t)i);
         if (BACK)
             *place = *value * factor;
@@ -54,7 +62,7 @@ static enum status move_run(struct cuda *cuda, const struct op *op, const struct
     p.rows = dim[op->patches.pixels ? 0 : 1];
     p.columns = dim[op->patches.pixels ? 1 : 2];
     int64_t n = tokens->dim[0];
-    int32_t columns = tokens->dim[1];
+    int32_t columns = p.channels * p.patches.side * p.patches.side;
     struct rows_grid g = rows_grid_of(n, columns);
     if (latent == &op->out)
         LAUNCH((move_patches<true>), g.grid, g.block, 0, cuda->compute, p, rows_of(tokens), n, columns,

@@ -1,4 +1,4 @@
-/* Norms: rms_norm, layer_norm, group_statistics and group_norm.
+/* Norms: rms_norm, layer_norm, group_statistics, group_range and group_norm.
  *
  * rms_norm and layer_norm read and write memory once; a run of C values is held in registers. Statistics are
  * f32, because double runs at 1/64 of the rate on most GPUs. A value passes at most 15
@@ -25,7 +25,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
                      struct rows gate, int32_t c, bool zero_centered) {
     int64_t i = 4 * first_quad();
     if (i >= c || first_row() > 0) return;
-    float4 factor = rows_load(weight, 0, i, c);
+    float4 factor = weight.data ? rows_load(weight, 0, i, c) : all_four(1);
     if (zero_centered) factor = add_four(all_four(1), factor);
     if (scale.data) factor = multiply_four(factor, add_four(all_four(1), rows_load(scale, 0, i, c)));
     rows_store(to_factor, 0, i, c, factor);
@@ -35,7 +35,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
 }
 
 struct rms_call {
-    struct rows out, in, factor, shift, gate, base;
+    struct rows out, in, factor, shift, gate, base; /* all but out and in may be absent */
     struct runs runs;
     float eps;
     enum activation activation;
@@ -63,7 +63,7 @@ __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = multiply_four(quad_of<HELD, K>(held, r.in, run, j, i), rstd);
-        v = multiply_four(v, rows_load_plain(r.factor, 0, i, c));
+        if (r.factor.data) v = multiply_four(v, rows_load_plain(r.factor, 0, i, c));
         if (r.shift.data) v = add_four(v, rows_load_f32(r.shift, 0, i, c));
         if (ACTIVATED) v = activate_four(v, r.activation);
         if (r.gate.data) v = multiply_four(rows_load_f32(r.gate, 0, i, c), v);
@@ -87,7 +87,7 @@ template <int HELD> static __global__ void __launch_bounds__(512, 1) rms_activat
 
 static void rms_prepare_vectors(struct cuda *cuda, const struct op *op, const struct rms_layout *l,
                                 char *workspace, struct rms_call *call) {
-    int32_t c = op->in[1].dim[0];
+    int32_t c = op->n;
     call->factor = rows_vector(&op->in[1]);
     call->gate = rows_at(NULL, 0, DTYPE_F32);
     if (l->direct) return;
@@ -101,9 +101,9 @@ static void rms_prepare_vectors(struct cuda *cuda, const struct op *op, const st
 
 static enum status cuda_rms_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct rms_layout l = cuda_rms_layout(op);
-    struct norm_team team = norm_team_of(op->in[1].dim[0]);
+    struct norm_team team = norm_team_of(op->n);
     struct rms_call call = {};
-    call.runs = runs_of(op, op->in[1].dim[0], &team);
+    call.runs = runs_of(op, op->n, &team);
     call.eps = op->eps;
     call.in = rows_of_runs(&op->in[0], &call.runs);
     call.out = rows_of_runs(&op->out, &call.runs);
@@ -391,6 +391,95 @@ static const void *const statistics_kernels[] = {KERNEL(sum_piece<1>), KERNEL(su
                                                  KERNEL(finish_statistics), NULL};
 
 const struct cuda_operator cuda_group_statistics = {NULL, cuda_statistics_run, statistics_kernels};
+
+/* Sum and extremes of some values of a group. */
+struct range_part {
+    double sum;
+    float least, most;
+};
+
+static_assert((int)sizeof(struct range_part) == (int)RANGE_PART_BYTES, "norm.h and norm.cu must agree");
+
+/* Keeps a value that is not a number out of the extremes; the mean has it. */
+__device__ static inline void range_add(struct range_part &to, const struct range_part &part) {
+    to.sum += part.sum;
+    to.least = part.least < to.least ? part.least : to.least;
+    to.most = part.most > to.most ? part.most : to.most;
+}
+
+/* Adds the parts of all threads of a block, a power of two, in a fixed tree; thread 0 has the result. */
+__device__ static inline struct range_part range_of_block(struct range_part *parts, struct range_part mine) {
+    int32_t t = (int32_t)threadIdx.x;
+    parts[t] = mine;
+    for (int32_t half = (int32_t)blockDim.x / 2; half; half /= 2) {
+        __syncthreads();
+        if (t < half) range_add(parts[t], parts[t + half]);
+    }
+    return parts[t];
+}
+
+struct range_call {
+    struct rows in; /* the image, with one row per pixel */
+    struct range_part *parts;
+    int64_t piece, pixels;
+    int32_t each, groups; /* channels per group */
+};
+
+/* Computes sum and extremes of one group over one piece: f32 within four values, then double. Grid: one block
+ * per piece and group; block: 256 threads; shared memory: 4 KiB; registers: not measured yet. Bytes: 4 per
+ * value; FLOPs: 3. Bound by memory; share of peak: not measured yet. */
+static __global__ void __launch_bounds__(RANGE_THREADS, 1) range_piece(struct range_call r) {
+    SMEM_ARRAY(struct range_part, parts, RANGE_THREADS);
+    uint32_t group = blockIdx.x % (uint32_t)r.groups, quads = ((uint32_t)r.each + 3) / 4;
+    int64_t first = (int64_t)(blockIdx.x / (uint32_t)r.groups) * r.piece, left = r.pixels - first;
+    uint32_t n = (uint32_t)(left < r.piece ? left : r.piece) * quads;
+    int64_t start = (int64_t)group * r.each, end = start + r.each;
+    struct range_part mine = {0, INFINITY, -INFINITY};
+    for (uint32_t k = threadIdx.x; k < n; k += RANGE_THREADS) {
+        int64_t i = start + 4 * (int64_t)(k % quads);
+        float4 v = rows_load_f32(r.in, first + k / quads, i, end);
+        struct range_part part = {(double)((v.x + v.y) + (v.z + v.w)), v.x, v.x};
+        /* The values beyond the group are zeros, which do not count as extremes. */
+        if (i + 1 < end) range_add(part, {0, v.y, v.y});
+        if (i + 2 < end) range_add(part, {0, v.z, v.z});
+        if (i + 3 < end) range_add(part, {0, v.w, v.w});
+        range_add(mine, part);
+    }
+    mine = range_of_block(parts, mine);
+    if (threadIdx.x == 0) r.parts[blockIdx.x] = mine;
+}
+
+/* Adds the pieces of a group and computes mean and scale / (most - least + eps). Grid: one block per group;
+ * block: 256 threads; shared memory: 4 KiB; registers: not measured yet. Bytes: 16 per piece. The launch
+ * takes longer than the transfer. */
+static __global__ void __launch_bounds__(RANGE_THREADS, 1)
+    finish_range(float *out, const struct range_part *from, int64_t pieces, double count, float scale,
+                 float eps) {
+    SMEM_ARRAY(struct range_part, parts, RANGE_THREADS);
+    struct range_part mine = {0, INFINITY, -INFINITY};
+    for (int64_t piece = threadIdx.x; piece < pieces; piece += RANGE_THREADS)
+        range_add(mine, from[piece * gridDim.x + blockIdx.x]);
+    mine = range_of_block(parts, mine);
+    if (threadIdx.x) return;
+    out[2 * blockIdx.x] = (float)(mine.sum / count);
+    out[2 * blockIdx.x + 1] = scale / (mine.most - mine.least + eps);
+}
+
+static enum status cuda_range_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    struct range_layout l = cuda_range_layout(op);
+    const struct tensor *in = &op->in[0];
+    struct range_part *parts = reinterpret_cast<struct range_part *>(workspace + l.parts);
+    struct range_call call = {rows_of(in), parts, l.piece, tensor_rows(in), in->dim[2] / op->n, op->n};
+    call.in.wide = call.in.wide && (call.each % 4 == 0 || op->n == 1);
+    LAUNCH(range_piece, (unsigned)(l.pieces * op->n), RANGE_THREADS, 0, cuda->compute, call);
+    LAUNCH(finish_range, (unsigned)op->n, RANGE_THREADS, 0, cuda->compute, static_cast<float *>(op->out.data),
+           parts, l.pieces, (double)call.pixels * call.each, op->scale, op->eps);
+    return cuda_launched(op, e);
+}
+
+static const void *const range_kernels[] = {KERNEL(range_piece), KERNEL(finish_range), NULL};
+
+const struct cuda_operator cuda_group_range = {NULL, cuda_range_run, range_kernels};
 
 /* out = (in - mean) factor + bias, with per-channel vectors in norm; `out` may alias `in`. Grid:
  * rows_grid_of; no shared memory; 40 registers. Bytes: 8 per value; FLOPs: 3. Bound by memory; share of peak:

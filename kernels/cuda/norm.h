@@ -1,5 +1,5 @@
-/* Work partition and workspaces of CUDA norms: rms_norm, layer_norm, group_statistics and group_norm. Pure
- * functions. */
+/* Work partition and workspaces of CUDA norms: rms_norm, layer_norm, group_statistics, group_range and
+ * group_norm. Pure functions. */
 #ifndef SLUICE_CUDA_NORM_H
 #define SLUICE_CUDA_NORM_H
 
@@ -113,6 +113,24 @@ static inline struct statistics_layout cuda_statistics_layout(const struct op *o
     l.pieces = (columns - 1) / l.piece + 1;
     uint64_t sums = (uint64_t)op->in[0].dim[0] * (uint64_t)l.pieces * (uint64_t)op->n;
     l.sums = workspace_part(&l.end, 2 * sizeof(double) * sums);
+    return l;
+}
+
+/* Partition of group_range: pieces of pixels of one group, one thread block each. */
+enum { RANGE_THREADS = 256, RANGE_PART_BYTES = 16 };
+
+struct range_layout {
+    int64_t piece, pieces; /* pixels per piece, the last piece may have fewer; pieces per group */
+    uint64_t parts, end; /* workspace offset of the pieces' sums and extremes [pieces, groups]; total bytes */
+};
+
+/* A piece has about 16,384 values, 16 groups of four per thread. */
+static inline struct range_layout cuda_range_layout(const struct op *op) {
+    enum { PIECE = 16384 };
+    int32_t each = op->in[0].dim[2] / op->n;
+    struct range_layout l = {each < PIECE ? PIECE / each : 1, 0, 0, 0};
+    l.pieces = (tensor_rows(&op->in[0]) - 1) / l.piece + 1;
+    l.parts = workspace_part(&l.end, RANGE_PART_BYTES * (uint64_t)l.pieces * (uint64_t)op->n);
     return l;
 }
 

@@ -42,8 +42,9 @@ struct cuda_operator {
 };
 
 extern const struct cuda_operator cuda_linear, cuda_linear_few, cuda_attention, cuda_conv2d;
-extern const struct cuda_operator cuda_rms_norm, cuda_layer_norm, cuda_group_statistics, cuda_group_norm;
-extern const struct cuda_operator cuda_rope_table, cuda_rope, cuda_timestep;
+extern const struct cuda_operator cuda_rms_norm, cuda_layer_norm, cuda_group_statistics, cuda_group_norm,
+    cuda_group_range;
+extern const struct cuda_operator cuda_rope_table, cuda_rope_axis, cuda_rope, cuda_timestep;
 extern const struct cuda_operator cuda_glu, cuda_add, cuda_copy, cuda_broadcast_row, cuda_relative_bias;
 extern const struct cuda_operator cuda_patchify, cuda_unpatchify, cuda_latent_to_image, cuda_image_to_rgb;
 extern const struct cuda_operator cuda_mean_down, cuda_repeat_up, cuda_add_positions;

@@ -1,4 +1,4 @@
-/* Operators on positions: RoPE table, rotation of heads, timestep embedding, T5's relative position bias.
+/* Operators on positions: RoPE tables, rotation of heads, timestep embedding, T5's relative position bias.
  * Frequencies, timestep values and distance buckets are computed once on the host, as on the CPU, and passed
  * as kernel arguments. */
 #include "kernels/cuda/rope.h"
@@ -92,7 +92,7 @@ static enum status cuda_table_run(struct cuda *cuda, const struct op *op, char *
         part.n = left < ROPE_PAIRS_AT_ONCE ? left : ROPE_PAIRS_AT_ONCE;
         for (int32_t i = 0; i < part.n; i++) {
             part.frequency[i] = rope_frequency(&op->rope, part.first + i);
-            part.axis[i] = (unsigned char)rope_axis(&op->rope, part.first + i);
+            part.axis[i] = (unsigned char)rope_pair_axis(&op->rope, part.first + i);
         }
         struct rows_grid g = rows_grid_of(tokens, part.n);
         LAUNCH(table_pairs, g.grid, g.block, 0, cuda->compute, static_cast<float *>(op->out.data), part,
@@ -105,9 +105,64 @@ static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
 
 const struct cuda_operator cuda_rope_table = {NULL, cuda_table_run, table_kernels};
 
+struct axis_part {
+    struct rope_axis axis;
+    float frequency[AXIS_PAIRS_AT_ONCE];
+    int32_t first, n; /* number of this launch's first frequency; number of frequencies of this launch */
+    int32_t pairs;    /* frequencies of the whole table */
+};
+
+/* Returns c(k) of struct rope_axis by the steps of axis_coordinate of positions.c. */
+__device__ static inline float cuda_axis_coordinate(const struct rope_axis &axis, int32_t k) {
+    int32_t place = axis.step * k + axis.first;
+    return __fdiv_rn(__fmul_rn((float)(place > 0 ? place : 0), axis.numerator), axis.denominator);
+}
+
+/* Computes cosine and sine of position * frequency for one frequency of a rope axis. Grid: rows_grid_of, rows
+ * are positions, frequencies take the place of column groups; no shared memory; 32 registers.
+ * Bytes: 8 per pair; FLOPs: 60 in double, once per table. Bound by double arithmetic; share of peak: not
+ * measured yet. */
+static __global__ void __launch_bounds__(ROWS_THREADS)
+    axis_pairs(float *out, const struct axis_part part, int32_t positions) {
+    int64_t pair = first_quad();
+    if (pair >= part.n) return;
+    for (int64_t k = first_row(); k < positions; k += next_row()) {
+        float p = cuda_axis_coordinate(part.axis, (int32_t)k);
+        if (!part.axis.corner)
+            p = __fmul_rn(__fadd_rn(p, cuda_axis_coordinate(part.axis, (int32_t)k + 1)), 0.5f);
+        p = __fadd_rn(__fmul_rn(__fdiv_rn(p, part.axis.size), 2), -1);
+        float2 v = cos_sin((double)__fmul_rn(p, part.frequency[pair]));
+        float *to = out + 2 * (k * part.pairs + part.first + pair);
+        to[0] = v.x;
+        to[1] = v.y;
+    }
+}
+
+static enum status cuda_axis_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
+    (void)workspace;
+    struct axis_part part = {op->axis};
+    part.pairs = op->out.dim[1];
+    for (part.first = 0; part.first < part.pairs; part.first += AXIS_PAIRS_AT_ONCE) {
+        int32_t left = part.pairs - part.first;
+        part.n = left < AXIS_PAIRS_AT_ONCE ? left : AXIS_PAIRS_AT_ONCE;
+        for (int32_t i = 0; i < part.n; i++)
+            part.frequency[i] = rope_axis_frequency(&op->axis, part.first + i, part.pairs);
+        struct rows_grid g = rows_grid_of(op->out.dim[0], part.n);
+        LAUNCH(axis_pairs, g.grid, g.block, 0, cuda->compute, static_cast<float *>(op->out.data), part,
+               op->out.dim[0]);
+    }
+    return cuda_launched(op, e);
+}
+
+static const void *const axis_kernels[] = {KERNEL(axis_pairs), NULL};
+
+const struct cuda_operator cuda_rope_axis = {NULL, cuda_axis_run, axis_kernels};
+
 struct rope_call {
     struct rows out, in, table, norm; /* norm: weight of the RMS norm of each head; may be absent */
-    struct runs runs;                 /* runs of the RMS norm: one run per head */
+    struct rope_axes axes;            /* of rope_by_axes; then table rows have `frequencies` pairs */
+    int32_t frequencies;
+    struct runs runs; /* runs of the RMS norm: one run per head */
     float eps;
     bool zero_centered; /* the norm is multiplied by 1 + weight */
     bool halves;        /* true: pairs to rotate are (i, i + D / 2); false: (2i, 2i + 1) */
@@ -153,15 +208,72 @@ __device__ static inline float4 rotate_halves(const struct rope_call &r, const f
     return i < half ? make_float4(x.x, y.x, z.x, w.x) : make_float4(x.y, y.y, z.y, w.y);
 }
 
+/* Table rows of a token's positions on the axes. */
+struct axis_rows {
+    uint32_t row[ROPE_AXES_MOST];
+};
+
+__device__ static inline struct axis_rows axis_rows_of(const struct rope_axes &axes, int64_t token) {
+    struct axis_rows place = {};
+    uint32_t rest = (uint32_t)token + (uint32_t)axes.first, before = 0;
+#pragma unroll
+    for (int a = 0; a < ROPE_AXES_MOST; a++) before += a < axes.n_axes ? (uint32_t)axes.extent[a] : 0;
+#pragma unroll /* so that the array stays in registers */
+    for (int a = ROPE_AXES_MOST - 1; a >= 0; a--) {
+        uint32_t extent = axes.extent[a] ? (uint32_t)axes.extent[a] : 1;
+        if (a >= axes.n_axes) {
+            rest /= extent;
+            continue;
+        }
+        before -= extent;
+        place.row[a] = before + rest % extent;
+        rest /= extent;
+    }
+    return place;
+}
+
+/* Returns cosine and sine of a pair of a row, counted over its heads. */
+__device__ static inline float2 axis_turn(const struct rope_call &r, const struct axis_rows &place,
+                                          int64_t pair) {
+    int32_t turning = (int32_t)pair - r.axes.still;
+    if (turning < 0) return make_float2(1, 0);
+    uint32_t n = (uint32_t)r.axes.n_axes, i = (uint32_t)turning / n, axis = (uint32_t)turning - i * n;
+    int64_t row = axis == 0 ? place.row[0] : axis == 1 ? place.row[1] : place.row[2];
+    const float *at = reinterpret_cast<const float *>(r.table.data) + 2 * (row * r.frequencies + i);
+    return make_float2(at[0], at[1]);
+}
+
+/* Rotates four columns of a head, from i on, by a table by axis; values beyond the head are undefined. first:
+ * the row's pair that is the head's first. */
+__device__ static inline float4 rotate_by_axes(const struct rope_call &r, const struct axis_rows &place,
+                                               int64_t first, const float *head, float4 held, int32_t i) {
+    int32_t c = r.runs.c, half = c / 2;
+    float v[4];
+    if (!r.halves) {
+        float2 t = axis_turn(r, place, first + i / 2), u = make_float2(1, 0);
+        if (i + 2 < c) u = axis_turn(r, place, first + i / 2 + 1);
+        return rotate_adjacent(held, make_float4(t.x, t.y, u.x, u.y));
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        int32_t pair = i + j < half ? i + j : i + j - half;
+        v[j] = 0;
+        if (i + j >= c) continue;
+        float2 t = axis_turn(r, place, first + pair);
+        float2 both = rotate_pair(head[pair], head[pair + half], t.x, t.y);
+        v[j] = i + j < half ? both.x : both.y;
+    }
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
 /* out = rotated(in rstd norm), the norm being optional; `out` may alias `in`. A team holds one head.
  * Interleaved pairs lie within a thread's four values; half-split pairs are exchanged through shared memory.
  * Grid: one team per head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB with
  * one group of four per thread, 8 KiB with four; 32 registers, or 55; unaligned rows 40 and 56. Bytes: 8 per
  * value, 6 for a bf16 result, and the table once (cached for all heads); FLOPs: 7 per value. Bound by memory;
  * share of peak: not measured yet. */
-template <int HELD, enum rows_kind K>
-static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope_call r) {
-    SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
+template <int HELD, enum rows_kind K, bool AXES>
+__device__ static inline void rope_run(const struct rope_call &r, float *heads) {
     struct run run = run_of(r.runs);
     int32_t c = r.runs.c, threads = r.runs.threads;
     float4 held[HELD], rstd = all_four(1);
@@ -185,14 +297,31 @@ static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope
                                        __float_as_uint(held[j].z), __float_as_uint(held[j].w)));
     }
     if (r.halves) __syncwarp();
+    struct axis_rows place = {};
+    if (AXES) place = axis_rows_of(r.axes, run.row);
 #pragma unroll
     for (int j = 0; j < HELD; j++) {
         int64_t i = column_of(r.runs, run, j);
         if (run.first + i >= run.end) continue;
-        float4 v = r.halves ? rotate_halves(r, head, run.row, i)
-                            : rotate_adjacent(held[j], rows_load_f32(r.table, run.row, i, c));
+        float4 v = AXES       ? rotate_by_axes(r, place, run.first / 2, head, held[j], (int32_t)i)
+                   : r.halves ? rotate_halves(r, head, run.row, i)
+                              : rotate_adjacent(held[j], rows_load_f32(r.table, run.row, i, c));
         store_quad<K>(r.out, run, i, v);
     }
+}
+
+template <int HELD, enum rows_kind K>
+static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope_call r) {
+    SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
+    rope_run<HELD, K, false>(r, heads);
+}
+
+/* The kernel rope_runs with a table by axis: 8 bytes of the table for each pair, from the cache, at a place
+ * that takes about 150 instructions per thread to find. 36 registers, or 46. */
+template <int HELD>
+static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_by_axes(struct rope_call r) {
+    SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
+    rope_run<HELD, ROWS_ANY, true>(r, heads);
 }
 
 static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
@@ -203,7 +332,9 @@ static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *w
     call.runs = runs_of(op, c, &team);
     call.eps = op->eps;
     call.zero_centered = op->zero_centered;
-    call.halves = op->pairs == ROPE_HALVES;
+    call.halves = op->rotation.pairs == ROPE_HALVES;
+    call.axes = op->rotation.axes;
+    call.frequencies = table->dim[1];
     call.in = rows_of_runs(&op->in[0], &call.runs);
     call.out = rows_of_runs(&op->out, &call.runs);
     call.table = rows_floats(static_cast<const float *>(table->data), c);
@@ -214,7 +345,11 @@ static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *w
     }
     enum rows_kind kind = rows_kind_of(call.out, call.in, call.in, c);
     unsigned blocks = blocks_of(&call.runs, &team);
-    if (team.held == 1)
+    if (call.axes.n_axes && team.held == 1)
+        LAUNCH((rope_by_axes<1>), blocks, team.block, 0, cuda->compute, call);
+    else if (call.axes.n_axes)
+        LAUNCH((rope_by_axes<4>), blocks, team.block, 0, cuda->compute, call);
+    else if (team.held == 1)
         LAUNCH_RUNS_HELD(rope_runs, 1, kind, blocks, team.block, cuda->compute, call);
     else
         LAUNCH_RUNS_HELD(rope_runs, 4, kind, blocks, team.block, cuda->compute, call);
@@ -222,7 +357,7 @@ static enum status cuda_rope_run(struct cuda *cuda, const struct op *op, char *w
 }
 
 static const void *const rope_kernels[] = {RUNS_KERNELS_HELD(rope_runs, 1), RUNS_KERNELS_HELD(rope_runs, 4),
-                                           NULL};
+                                           KERNEL(rope_by_axes<1>), KERNEL(rope_by_axes<4>), NULL};
 
 const struct cuda_operator cuda_rope = {NULL, cuda_rope_run, rope_kernels};
 

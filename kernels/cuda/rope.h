@@ -19,6 +19,7 @@ static inline uint64_t cuda_rope_bytes(const struct op *op) {
 /* Limits of host-computed values per kernel launch, set by the 4 KiB of launch arguments. */
 enum {
     ROPE_PAIRS_AT_ONCE = 64,  /* RoPE frequencies (double): heads of 128 take one launch */
+    AXIS_PAIRS_AT_ONCE = 768, /* frequencies of a rope axis (f32): LTX's three axes take one launch each */
     TIMES_AT_ONCE = 128,      /* timestep embedding values: the 256 of every model take two launches */
     DISTANCES_AT_ONCE = 1024, /* relative position buckets, one byte each: T5's 512 tokens take one launch */
 };

@@ -359,6 +359,8 @@ __device__ static inline float4 activate_four(float4 v, enum activation activati
         return make_float4(v.x < 0 ? 0 : v.x, v.y < 0 ? 0 : v.y, v.z < 0 ? 0 : v.z, v.w < 0 ? 0 : v.w);
     case ACTIVATION_SIGMOID:
         return make_float4(gated_by(1, v.x), gated_by(1, v.y), gated_by(1, v.z), gated_by(1, v.w));
+    case ACTIVATION_SIGMOID_TWICE:
+        return make_float4(gated_by(2, v.x), gated_by(2, v.y), gated_by(2, v.z), gated_by(2, v.w));
     }
     return v;
 }

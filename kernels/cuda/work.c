@@ -229,7 +229,7 @@ static void rms_work(const struct op *op, struct work_list *list) {
 
 static void rope_work(const struct op *op, struct work_list *list) {
     widen_unless_plain(list, &op->in[2]);
-    work_add_pass(list, "rope_runs", op_flops(op),
+    work_add_pass(list, op->rotation.axes.n_axes ? "rope_by_axes" : "rope_runs", op_flops(op),
                   bytes_of(&op->in[0]) + bytes_of(&op->in[1]) + bytes_of(&op->in[2]), bytes_of(&op->out));
 }
 
@@ -249,8 +249,15 @@ static void statistics_work(const struct op *op, struct work_list *list) {
     work_add_pass(list, "finish_statistics", 0, sums, bytes_of(&op->out));
 }
 
+static void range_work(const struct op *op, struct work_list *list) {
+    double parts = (double)RANGE_PART_BYTES * cuda_range_layout(op).pieces * op->n;
+    work_add_pass(list, "range_piece", op_flops(op), bytes_of(&op->in[0]), parts);
+    work_add_pass(list, "finish_range", 0, parts, bytes_of(&op->out));
+}
+
 static void add_channel_norm(struct work_list *list, const struct group_norm *norm, int32_t channels) {
-    work_add_pass(list, "channel_norm", 0, bytes_of(&norm->statistics) + 2 * bytes_of(&norm->weight),
+    work_add_pass(list, "channel_norm", 0,
+                  bytes_of(&norm->statistics) + bytes_of(&norm->weight) + bytes_of(&norm->bias),
                   3 * FLOAT * (double)channels);
 }
 
@@ -268,7 +275,7 @@ static void add_bands(struct work_list *list, const struct op *op, const struct 
     double pixels = (double)conv_library_size(l, rows) * conv_library_size(l, l->columns);
     double share = (double)bands * rows / l->rows, outputs = share * (double)tensor_elements(&op->out);
     int32_t each = conv_finish_rows(op, l), area = l->doubled ? 1 : op->conv.upsample * op->conv.upsample;
-    struct work gather = {.kernel = op->conv.pixel_norm.weight.rank ? "gather_normed" : "gather_pixels",
+    struct work gather = {.kernel = conv_norms_pixels(&op->conv) ? "gather_normed" : "gather_pixels",
                           .class = WORK_PASS,
                           .launches = bands,
                           .flops = 7 * gathered,
@@ -310,6 +317,7 @@ static void pass_work(const struct op *op, struct work_list *list) {
         int at_once;
     } passes[N_OP_KINDS] = {
         [OP_ROPE_TABLE] = {"table_pairs", ROPE_PAIRS_AT_ONCE},
+        [OP_ROPE_AXIS] = {"axis_pairs", AXIS_PAIRS_AT_ONCE},
         [OP_TIMESTEP] = {"write_values", TIMES_AT_ONCE},
         [OP_RELATIVE_BIAS] = {"expand_buckets", DISTANCES_AT_ONCE},
         [OP_GLU] = {"glu_rows", 0},
@@ -333,14 +341,18 @@ static void pass_work(const struct op *op, struct work_list *list) {
     pass.flops = op_flops(op);
     for (int i = 0; i < OP_INPUTS; i++) pass.read_bytes += bytes_of(&op->in[i]);
     pass.written_bytes = bytes_of(&op->out);
+    /* Tokens of several frames: only the columns of one frame are moved. */
+    if (op->kind == OP_PATCHIFY && op->patches.frames) pass.written_bytes /= op->patches.frames;
+    if (op->kind == OP_UNPATCHIFY && op->patches.frames) pass.read_bytes /= op->patches.frames;
     work_add(list, pass);
 }
 
 void cuda_work(const struct op *op, struct work_list *list) {
     static void (*const works[N_OP_KINDS])(const struct op *op, struct work_list *list) = {
-        [OP_LINEAR] = linear_work,    [OP_LINEAR_FEW] = few_work,   [OP_ATTENTION] = attention_work,
-        [OP_RMS_NORM] = rms_work,     [OP_LAYER_NORM] = layer_work, [OP_GROUP_STATISTICS] = statistics_work,
-        [OP_GROUP_NORM] = group_work, [OP_CONV2D] = conv_work,      [OP_ROPE] = rope_work,
+        [OP_LINEAR] = linear_work,    [OP_LINEAR_FEW] = few_work,    [OP_ATTENTION] = attention_work,
+        [OP_RMS_NORM] = rms_work,     [OP_LAYER_NORM] = layer_work,  [OP_GROUP_STATISTICS] = statistics_work,
+        [OP_GROUP_NORM] = group_work, [OP_GROUP_RANGE] = range_work, [OP_CONV2D] = conv_work,
+        [OP_ROPE] = rope_work,
     };
     list->n = 0;
     (works[op->kind] ? works[op->kind] : pass_work)(op, list);

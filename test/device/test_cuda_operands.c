@@ -92,7 +92,8 @@ static void test_norms(void **state) {
     }
 }
 
-/* Rope with a fused norm gives the bits of norm and rope as two operators. */
+/* Rope with a fused norm gives the bits of norm and rope as two operators. Every second pair of cases has
+ * a table by axis. */
 static void test_rope(void **state) {
     static const int32_t heads[] = {2, 16, 20, 64, 128, 130, 276, 512};
     for (int i = 0; i < 2 * (int)(sizeof heads / sizeof *heads); i++) {
@@ -102,6 +103,10 @@ static void test_rope(void **state) {
         case_begin();
         struct tensor in = tensor_random(DTYPE_F32, SHAPE(7, n * d), gaps[i % PLACES], 2);
         struct tensor table = tensor_random(DTYPE_F32, SHAPE(7, d / 2, 2), 0, 1);
+        if (i % 4 > 1) {
+            rotation.axes = (struct rope_axes){.n_axes = 1, .extent = {4, 3}, .first = 2};
+            table = tensor_random(DTYPE_F32, SHAPE(4, n * d / 2, 2), 0, 1);
+        }
         struct tensor norm = tensor_random(DTYPE_F16, SHAPE(d), 0, 1);
         struct results out = results_of(2, in.dim, gaps[i % PLACES]);
         struct tensor fused = tensor_random(DTYPE_F32, 2, in.dim, 0, 1);
@@ -127,6 +132,13 @@ static void test_elementwise(void **state) {
         struct results out = results_of(2, a.dim, gaps[i]);
         op_glu(&x, out.plain, a, b, (enum activation)(i % ACTIVATION_GELU_ERF + 1));
         op_glu(&x, out.rounded, a, b, (enum activation)(i % ACTIVATION_GELU_ERF + 1));
+        expect_rounded(&out.rounded, &out.plain, false);
+        struct tensor gates = tensor_random(DTYPE_F32, SHAPE(9, 1), 1, 3);
+        op_glu(&x, out.plain, gates, b, ACTIVATION_SIGMOID_TWICE);
+        op_glu(&x, out.rounded, gates, b, ACTIVATION_SIGMOID_TWICE);
+        expect_rounded(&out.rounded, &out.plain, false);
+        op_rms_norm(&x, out.plain, a, absent, 1e-5f, (struct modulation){0});
+        op_rms_norm(&x, out.rounded, a, absent, 1e-5f, (struct modulation){0});
         expect_rounded(&out.rounded, &out.plain, false);
         op_copy(&x, out.rounded, b);
         expect_rounded(&out.rounded, &b, false);

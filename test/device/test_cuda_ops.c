@@ -28,7 +28,8 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_GLU] = {1e-07, 0},        [OP_UNPATCHIFY] = {2.7e-08, 0},    [OP_TIMESTEP] = {5e-08, 0},
     [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0}, [OP_ADD] = {3e-08, 0},
     [OP_MEAN_DOWN] = {5e-08, 0},  [OP_ADD_POSITIONS] = {1.1e-07, 0}, [OP_MAP] = {1e-07, 0},
-    [OP_SNAKE] = {3e-07, 0},      [OP_SINC_UP] = {1e-07, 0},
+    [OP_ROPE_AXIS] = {5e-08, 0},  [OP_GROUP_RANGE] = {6e-08, 0},     [OP_SNAKE] = {3e-07, 0},
+    [OP_SINC_UP] = {1e-07, 0},
 };
 
 /* Adapters of parts of fused weights start at unaligned rows; the last case has two panels, and an adapter
@@ -341,6 +342,7 @@ int main(void) {
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_video),
         cmocka_unit_test(test_waves),
         cmocka_unit_test(test_rgb_rounding),
         cmocka_unit_test(test_conv),

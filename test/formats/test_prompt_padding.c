@@ -1,5 +1,6 @@
 /* Prompts with masked padding, with templates tokenised separately and with quoted parts tokenised by
- * character, against diffusers (test/golden/prompts.py). Also text that is deleted from prompts. */
+ * character, against diffusers (test/golden/prompts.py). Also text that is deleted from prompts, and stripped
+ * white space. */
 #include "engine/open/prompt.h"
 #include "engine/open/prompt_syntax.h"
 #include "test/lib/check.h"
@@ -132,6 +133,24 @@ static void test_deleted_text(void) {
     }
 }
 
+/* Characters as Python's str.strip removes; U+200B and white space within a prompt stay. */
+static void test_stripped_space(void) {
+    static const char *const with[] = {" \t\n", "  a  fox\r\n",
+                                       "\x1c\x1f\xc2\x85\xc2\xa0"
+                                       "a fox\xe3\x80\x80",
+                                       "\xe2\x80\x8b fox\xe2\x80\x8b", "a\xe2\x80\x83"};
+    static const char *const without[] = {"", "a  fox", "a fox", "\xe2\x80\x8b fox\xe2\x80\x8b", "a"};
+    struct text_recipe stripping = right;
+    stripping.strips = true;
+    for (int i = 0; i < 5; i++) {
+        struct prompt_tokens a = encode(&stripping, with[i], NULL), b = encode(&right, without[i], NULL);
+        check(a.n_keys == b.n_keys && !memcmp(a.ids, b.ids, (size_t)a.n_ids * sizeof *a.ids),
+              "\"%s\" is not read as \"%s\"", with[i], without[i]);
+        prompt_destroy(&machine, &a);
+        prompt_destroy(&machine, &b);
+    }
+}
+
 /* A long prompt has the number of tokens that plans assume, also if the tokenizer splits the text after the
  * prompt into more tokens than the published one (5). */
 static void test_longest_prompt(void) {
@@ -186,6 +205,7 @@ int main(void) {
         test_cut_is_reported();
         test_quotes();
         test_deleted_text();
+        test_stripped_space();
         test_longest_prompt();
         test_failed_allocations();
     }

@@ -386,12 +386,14 @@ int main(void) {
     test_repeated_prompt_skips_encoder("test/golden/sdxl/model", 2);
     test_repeated_prompt_skips_encoder("test/golden/sd3_medium/model", 3);
     test_repeated_prompt_skips_encoder("test/golden/anima_base/model", 2);
+    test_repeated_prompt_skips_encoder("test/golden/ltx2/model", 3);
     test_prompt_weights_change_key();
     test_source_tokens_change_key();
     test_hits_keep_denoiser_resident("test/golden/zimage_a/model");
     test_files_serve_new_sessions("test/golden/zimage_a/model", 1);
     test_files_serve_new_sessions("test/golden/sd3_medium/model", 3);
     test_files_serve_new_sessions("test/golden/anima_base/model", 2);
+    test_files_serve_new_sessions("test/golden/ltx2/model", 3);
     test_damaged_file_is_replaced();
     test_edited_encoder_misses();
     test_unwritable_folder_only_warns();

@@ -46,7 +46,8 @@ from block_steps import (
     RUN_ALL, Fixture, case_latent, expect, final_layers, influence, joined, mmdit_final, open_, patches, put, run, suite, tensors_of,
     test, two_streams, velocity, zeros,
 )
-from block_tests_encoders import clip, clip_kinds, clip_vision, gemma3, image_pad, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, redux, siglip, t5
+from block_tests_encoders import clip, clip_kinds, clip_vision, gemma3, image_pad, ltx2_text, padded, qwen3, qwen3vl, qwen25vl, qwen25vl_vision, redux, siglip, t5
+from ltx.block_tests import ltx2
 
 
 def flux_like(f, component, lane, far=""):
@@ -552,6 +553,8 @@ def suites(f):
         return gemma3(f)
     if f.kind == "qwen3vl":
         return qwen3vl(f)
+    if f.kind == "ltx2_text":
+        return ltx2_text(f)
     if f.kind == "padded":
         return [padded(f)]
     if f.kind in ("clip", "taesd", "taehv", "vae_encoder", "vae_flux2", "vae_qwen21"):
@@ -559,7 +562,7 @@ def suites(f):
         return [kinds[f.kind](f)]
     family = f.expect.get("family", "zimage")
     # weights are those of zimage_a and qwen_image_21, whose blocks are tested
-    if family in ("zimage_base", "ltx2") or f.name == "qwen_image_21_distilled":
+    if family == "zimage_base" or f.name == "qwen_image_21_distilled":
         return []
     denoisers = dict(flux=flux,
                      flux2=flux2,
@@ -567,7 +570,7 @@ def suites(f):
                      chroma=chroma,
                      ovis=ovis,
                      krea2=krea2,
-                     qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan)
+                     qwen=qwen_image, qwen21=qwen_image_21, sd3=sd3, anima=anima, zimage=zimage, unet=unet, wan=wan, ltx2=ltx2)
     if f.name == "flux_redux":  # the transformer is flux_a's
         return [siglip(f), redux(f)]
     out = [denoisers[family](f)] if f.blocks else []
@@ -627,6 +630,8 @@ def components(f):
         vision = dict(family="qwen3vl_vision", pictures=True)
         return [dict(family="qwen3vl", prefix="model.language_model.", reads=dict(tokens=True, layers=about["layers"])) | usual,
                 vision | dict(prefix="model.visual.") | usual, vision | dict(file="mmproj.safetensors", config=about["gguf"])]
+    if f.kind == "ltx2_text":
+        return [dict(family=f"ltx2_{part}", file=f"{part}.safetensors", config=f.expect["ltx2_text"]) for part in ("projection", "connectors")]
     if f.kind == "padded":
         # The other file has llama.cpp's names, and metadata as in GGUF files.
         reads = dict(tokens=True) | (dict(layers=f.expect["padded"]["layers"]) if "layers" in f.expect["padded"] else {})

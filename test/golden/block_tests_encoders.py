@@ -277,6 +277,17 @@ def gemma3(f):
     ], [test("influence", open_("short 0"), influence(["lane.text"], weights))], bf16=True)]
 
 
+def ltx2_text(f):
+    """Text projection and connectors of LTX-2, without a pipeline."""
+    def component(name, source, out):
+        weights = len(tensors_of(os.path.join(f.folder, f"{name}.safetensors"))[0])
+        lanes = {"prompt": dict(component=f"ltx2_{name}", source=source, text=zeros(*f.shape(out)))}
+        return suite(f"ltx2_{name}", lanes, [test("text", open_("prompt"), RUN_ALL, expect("lane.text", out, "text"))],
+                     [test("influence", open_("prompt"), influence(["lane.text"], weights))])
+
+    return [component("projection", "source", "projected"), component("connectors", "projected", "text")]
+
+
 def qwen3vl(f):
     """Both towers of a Qwen3-VL, without a pipeline; the vision tower also in a file with llama.cpp's names."""
     about = f.expect["qwen3vl"]

@@ -157,6 +157,28 @@ TOLERANCES = {
         "unet.2": [1.66e-6, 5e-6],
         "unet.3": [1.66e-6, 5e-6],
     },
+    "ltx2": {  # committed
+        "block.e": [2.17e-6, 6.6e-6],
+        "block.sound_e": [1.97e-6, 6e-6],
+        "block.modulation": [4.09e-7, 1.3e-6],
+        "block.sound_modulation": [3.31e-7, 10e-7],
+        "block.cross": [4.08e-7, 1.3e-6],
+        "block.sound_cross": [3.10e-7, 9.3e-7],
+        "block.gate": [7.08e-7, 2.2e-6],
+        "block.sound_gate": [5.16e-7, 1.6e-6],
+        "block.prompt": [1.66e-7, 5e-7],
+        "block.sound_prompt": [9.59e-8, 2.9e-7],
+        "rope": [1.86e-8, 5.6e-8],
+        "embed.image": [2.53e-8, 7.6e-8],
+        "embed.sound": [3.48e-8, 1.1e-7],
+        "embed.text": [1.31e-7, 4e-7],
+        "block.layer": [3.84e-7, 1.2e-6],
+        "block.layer.sound": [3.22e-7, 9.7e-7],
+        "block.final": [9.67e-7, 3e-6],
+        "block.final.sound": [8.97e-7, 2.7e-6],
+        "velocity": [1.28e-6, 3.9e-6],
+        "velocity.sound": [1.04e-6, 3.2e-6],
+    },
     "wan": {
         # Errors of blocks are larger than in other families: about 480 of the 512 key and value rows of the padded text
         # are equal, and sums of equal numbers are all rounded in one direction.
@@ -215,6 +237,8 @@ TOLERANCES = {
         "text": [8.45e-7, 2e-6],
     },
     "qwen3vl": {"text.rope": [1.35e-8, 4.1e-8], "block.language": [1.34e-7, 4.1e-7], "text": [4.95e-7, 1.5e-6]},
+    "ltx2_projection": {"text": [3.33e-7, 1e-6]},
+    "ltx2_connectors": {"text": [2.03e-7, 6.1e-7]},
     "qwen3vl_vision": {
         "tower.patches": [2.74e-7, 8.3e-7],
         "tower.rope": [1.92e-8, 5.8e-8],

@@ -244,6 +244,8 @@ const struct fixture fixtures[] = {
     {.name = "padded/qwen25vl", COMPONENTS},
     {.name = "padded/t5", COMPONENTS},
     {.name = "qwen3vl/tiny", COMPONENTS},
+    {.name = "ltx2_text/interleaved", COMPONENTS},
+    {.name = "ltx2_text/authors", COMPONENTS},
     {.name = "gemma3/tiny", COMPONENTS},
     {.name = "stored/zimage_gguf", .stored = &zimage_gguf},
     {.name = "stored/zimage_comfy", .stored = &zimage_comfy},

@@ -61,6 +61,8 @@ double activated(enum activation activation, double v) {
         return v < 0 ? 0 : v;
     case ACTIVATION_SIGMOID:
         return sigmoid(v);
+    case ACTIVATION_SIGMOID_TWICE:
+        return 2 * sigmoid(v);
     default:
         return v;
     }

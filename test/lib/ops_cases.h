@@ -109,7 +109,7 @@ void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place);
 /* Checks the statistics of a group norm, then the norm. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 /* Checks the first n of the RoPE tables: grids as in the supported families, at small sizes. */
-enum { ROPE_TABLES = 12 };
+enum { ROPE_TABLES = 13 };
 void case_rope_tables(int n);
 
 struct rope_case {
@@ -144,13 +144,13 @@ void case_patch_orders(int32_t c, int32_t rows, int32_t columns, int p, int gap)
 void case_token_orders(void);
 void case_timestep(int32_t d, float t, enum timestep_form form);
 
-enum { PIXEL_NORM = -1 };
+enum { PIXEL_NORM = -1, PLAIN_PIXEL_NORM = -2 };
 
 struct conv_case {
     int32_t rows, columns, c, n, k;
     enum dtype dtype;
-    /* up: upsampling factor. groups: of the group norm; 0: no norm; PIXEL_NORM: norm over a pixel's channels.
-     */
+    /* up: upsampling factor. groups: of the group norm; 0: no norm; PIXEL_NORM: norm over a pixel's channels;
+     * PLAIN_PIXEL_NORM: without weight. */
     int up, groups;
     enum activation activation;
     bool bias;

@@ -8,12 +8,13 @@ static double conv_normed(const struct conv_case *c, const struct tensor *in, co
     if (c->groups > 0) {
         const struct tensor *statistics = &o->norm.statistics;
         int64_t g = j / (c->c / c->groups);
-        return (v - load(statistics, g, 0)) * load(statistics, g, 1) * load(&o->norm.weight, 0, j) +
-               load(&o->norm.bias, 0, j);
+        v = (v - load(statistics, g, 0)) * load(statistics, g, 1);
+        return v * load(&o->norm.weight, 0, j) + load(&o->norm.bias, 0, j);
     }
-    if (c->groups != PIXEL_NORM) return v;
+    if (c->groups == 0) return v;
     for (int32_t k = 0; k < c->c; k++) squares += pow(load(in, row, k), 2);
-    return v / sqrt(squares / c->c + (double)o->pixel_norm.eps) * load(&o->pixel_norm.weight, 0, j);
+    v /= sqrt(squares / c->c + (double)o->pixel_norm.eps);
+    return c->groups == PLAIN_PIXEL_NORM ? v : v * load(&o->pixel_norm.weight, 0, j);
 }
 
 /* The input of a convolution, with rows and columns after upsampling. */
@@ -64,7 +65,7 @@ static void run_case(struct conv_case c, struct conv_options o, bool side_by_sid
     struct conv_source s = {.rows = c.rows * c.up - o.cut_row, .columns = c.columns * c.up - o.cut_column};
     int32_t dim[] = {(s.rows + o.pad_before) / stride, (s.columns + o.pad_before) / stride, c.n};
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
-    if (c.groups == PIXEL_NORM) /* Sets one pixel to zero: the pixel norm then divides by epsilon. */
+    if (c.groups < 0) /* Sets one pixel to zero: the pixel norm then divides by epsilon. */
         memset(in.data, 0, sizeof(float) * (size_t)c.c);
     struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, 3, dim, 0, 1);
@@ -82,6 +83,8 @@ static void run_case(struct conv_case c, struct conv_options o, bool side_by_sid
         e.residual = c.residual == RESIDUAL_OUT ? out : tensor_random(DTYPE_F32, 3, out.dim, 0, 1);
     if (c.groups == PIXEL_NORM)
         o.pixel_norm = (struct pixel_norm){tensor_random(c.dtype, SHAPE(c.c), 0, 2), PIXEL_EPS};
+    else if (c.groups == PLAIN_PIXEL_NORM)
+        o.pixel_norm.eps = PIXEL_EPS;
     else if (c.groups)
         o.norm = (struct group_norm){tensor_random(DTYPE_F32, SHAPE(c.groups, 2), 0, 1),
                                      tensor_random(c.dtype, SHAPE(c.c), 0, 2),

@@ -17,6 +17,8 @@ void test_attention(void **state);
 void test_norms(void **state);
 void test_rope(void **state);
 void test_elementwise(void **state);
+/* Operators and options of video with sound (ops_video.c). */
+void test_video(void **state);
 /* Operators on sound waves and spectrograms (ops_waves.c). */
 void test_waves(void **state);
 /* Checks the conversion to 8-bit RGB: values halfway between two bytes, values just outside the range, and

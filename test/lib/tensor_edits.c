@@ -2,7 +2,7 @@
 
 #include <ctype.h>
 
-enum { LISTS = 32, ARGUMENTS = 12 };
+enum { LISTS = 48, ARGUMENTS = 12 };
 
 static struct list {
     const char *name, *const *words;

@@ -8,17 +8,57 @@
 
 /* Largest errors of each operator, measured with AVX-512, AVX2 and SSE4.1 and two threads. */
 struct op_error op_errors[N_OP_KINDS] = {
-    [OP_LINEAR] = {6.11e-07, 0},        [OP_LINEAR_FEW] = {2.99e-07, 0},
-    [OP_ATTENTION] = {9.11e-07, 0},     [OP_RMS_NORM] = {6.11e-08, 0},
-    [OP_LAYER_NORM] = {5e-08, 0},       [OP_GROUP_STATISTICS] = {4.6e-08, 0},
-    [OP_GROUP_NORM] = {5.9e-08, 0},     [OP_ROPE_TABLE] = {1.87e-08, 0},
-    [OP_ROPE] = {4.1e-08, 0},           [OP_GLU] = {6.8e-08, 0},
-    [OP_UNPATCHIFY] = {2.53e-08, 0},    [OP_TIMESTEP] = {1.93e-08, 0},
-    [OP_CONV2D] = {1.12e-06, 0},        [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
-    [OP_ADD] = {2.88e-08, 0},           [OP_MEAN_DOWN] = {5e-08, 0},
-    [OP_ADD_POSITIONS] = {1.04e-07, 0}, [OP_MAP] = {1e-07, 0},
-    [OP_SNAKE] = {3e-07, 0},          [OP_SINC_UP] = {1e-07, 0},
+    [OP_LINEAR] = {6.11e-07, 0},
+    [OP_LINEAR_FEW] = {2.99e-07, 0},
+    [OP_ATTENTION] = {9.11e-07, 0},
+    [OP_RMS_NORM] = {6.11e-08, 0},
+    [OP_LAYER_NORM] = {5e-08, 0},
+    [OP_GROUP_STATISTICS] = {4.6e-08, 0},
+    [OP_GROUP_NORM] = {5.9e-08, 0},
+    [OP_ROPE_TABLE] = {1.87e-08, 0},
+    [OP_ROPE] = {4.1e-08, 0},
+    [OP_GLU] = {6.8e-08, 0},
+    [OP_UNPATCHIFY] = {2.53e-08, 0},
+    [OP_TIMESTEP] = {1.93e-08, 0},
+    [OP_CONV2D] = {1.12e-06, 0},
+    [OP_LATENT_TO_IMAGE] = {4.51e-08, 0},
+    [OP_ADD] = {2.88e-08, 0},
+    [OP_MEAN_DOWN] = {5e-08, 0},
+    [OP_ROPE_AXIS] = {2.1e-08, 0},
+    [OP_GROUP_RANGE] = {6e-08, 0},
+    [OP_ADD_POSITIONS] = {1.04e-07, 0},
+    [OP_MAP] = {1e-07, 0},
+    [OP_SNAKE] = {3e-07, 0},
+    [OP_SINC_UP] = {1e-07, 0},
 };
+
+/* Angles of diffusers 0.42 with PyTorch 2.15 (LTX2AudioVideoRotaryPosEmbed, LTX2RotaryPosEmbed1d), bit for
+ * bit. */
+static void test_rope_angles_match_diffusers(void **state) {
+    static const struct {
+        struct rope_axis axis;
+        int32_t k, i, n;
+        float angle;
+    } cases[] = {
+        {{10000, 8, -7, 1, 50, 20, false}, 1, 681, 682, -0x1.e5f7120000000p+13f},
+        {{10000, 8, -7, 1, 23.976f, 20, false}, 12, 500, 682, -0x1.9fb2ce0000000p+9f},
+        {{10000, 8, -7, 1, 24, 20, false}, 15, 681, 682, -0x1.f7254a0000000p+12f},
+        {{10000, 8, -7, 1, 25, 20, false}, 7, 340, 682, -0x1.ebc7340000000p+6f},
+        {{10000, 8, -7, 1, 23.976f, 20, false}, 7, 681, 682, -0x1.7e5d300000000p+13f},
+        {{10000, 32, 0, 1, 1, 2048, false}, 23, 677, 682, -0x1.ee166e0000000p+11f},
+        {{10000, 4, -3, 160, 16000, 20, false}, 0, 1023, 1024, -0x1.eaa0de0000000p+13f},
+        {{10000, 4, -3, 160, 16000, 20, false}, 1, 1000, 1024, -0x1.8ddcea0000000p+13f},
+        {{10000, 4, -3, 160, 16000, 20, false}, 77, 1023, 1024, -0x1.542cf20000000p+13f},
+        {{10000, 4, -3, 160, 16000, 20, false}, 125, 777, 1024, -0x1.ad96320000000p+9f},
+        {{10000, 1, 0, 1, 1, 4096, true}, 1021, 1919, 1920, -0x1.ec4fdc0000000p+12f},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct rope_axis *axis = &cases[i].axis;
+        float angle =
+            rope_axis_position(axis, cases[i].k) * rope_axis_frequency(axis, cases[i].i, cases[i].n);
+        assert_true(angle == cases[i].angle);
+    }
+}
 
 static void test_result_of_row_is_independent(void **state) {
     enum { ROWS = 1000 };
@@ -116,24 +156,26 @@ static void test_exp(void **state) {
 }
 
 /* Errors of activation functions are relative to |x|, because below x = -6 the result is nearly 0. Errors of
- * the sigmoid are absolute. */
+ * the sigmoids are absolute. */
 static void test_activations(void **state) {
     static float (*const of[])(float) = {[ACTIVATION_SILU] = silu_f32,
                                          [ACTIVATION_GELU_TANH] = gelu_tanh_f32,
                                          [ACTIVATION_GELU_QUICK] = gelu_quick_f32,
                                          [ACTIVATION_GELU_ERF] = gelu_erf_f32,
-                                         [ACTIVATION_SIGMOID] = sigmoid_f32};
-    for (int a = ACTIVATION_SILU; a <= ACTIVATION_SIGMOID; a++) {
+                                         [ACTIVATION_SIGMOID] = sigmoid_f32,
+                                         [ACTIVATION_SIGMOID_TWICE] = sigmoid_twice_f32};
+    for (int a = ACTIVATION_SILU; a <= ACTIVATION_SIGMOID_TWICE; a++) {
         double worst = 0;
+        bool absolute = a >= ACTIVATION_SIGMOID;
         if (!of[a]) continue;
         for (int sign = 0; sign < 2; sign++)
             for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u; bits += 389) { /* |x| from 2^-100 to 2^63 */
                 union float_bits f = {.bits = bits | (uint32_t)sign << 31};
                 double x_f64 = f.value, wrong = fabs((double)of[a](f.value) - activated(a, x_f64));
-                worst = fmax(worst, a == ACTIVATION_SIGMOID ? wrong : wrong / fabs(x_f64));
+                worst = fmax(worst, absolute ? wrong : wrong / fabs(x_f64));
             }
-        printf("  activation %d: %.3g%s\n", a, worst, a == ACTIVATION_SIGMOID ? "" : " |x|");
-        assert_true(worst < 1.2e-7);
+        printf("  activation %d: %.3g%s\n", a, worst, absolute ? "" : " |x|");
+        assert_true(worst < (a == ACTIVATION_SIGMOID_TWICE ? 2.4e-7 : 1.2e-7));
         assert_true(isnan(of[a](NAN)));
     }
 }
@@ -273,6 +315,63 @@ static void test_invalid_waves_are_rejected(void **state) {
     expect_error_text("expected a ratio from 1 to 16");
 }
 
+/* Rejected tables by axis, ranges, gates per head and frames of patches. */
+static void test_invalid_video_operands_are_rejected(void **state) {
+    case_begin();
+    struct tensor in = tensor_random(DTYPE_F32, SHAPE(24, 16), 0, 1), out = in,
+                  table = tensor_random(DTYPE_F32, SHAPE(9, 2, 2), 0, 1),
+                  image = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
+                  gates = tensor_random(DTYPE_F32, SHAPE(24, 3), 0, 1),
+                  row = tensor_random(DTYPE_F32, SHAPE(16), 0, 1);
+    struct rotation r = {.heads = 2, .axes = {3, {2, 3, 4}, 2, 0}};
+    op_rope(&x, out, in, table, r);
+    assert_ok(&problem);
+    r.axes.still = 3;
+    op_rope(&x, out, in, table, r);
+    expect_error_text("expected tokens of a grid, and 1 to 3 axes");
+    r.axes = (struct rope_axes){3, {2, 3, 4}, 2, 1};
+    op_rope(&x, out, in, table, r);
+    expect_error_text("expected tokens of a grid, and 1 to 3 axes");
+    r.axes = (struct rope_axes){4, {2, 3, 4}, 0, 0};
+    op_rope(&x, out, in, table, r);
+    expect_error_text("expected tokens of a grid, and 1 to 3 axes");
+    r.axes = (struct rope_axes){2, {4, 6}, 4, 0};
+    op_rope(&x, out, in, table, r);
+    expect_error_text("operator rope: invalid table");
+    struct rope_axis axis = {10000, 8, -7, 1, 24, 20, false};
+    axis.denominator = 0;
+    op_rope_axis(&x, table, axis);
+    expect_error_text("operator rope_axis: invalid axis");
+    axis.denominator = 24, axis.step = INT32_MAX / 8;
+    op_rope_axis(&x, table, axis);
+    expect_error_text("positions below 2^31");
+    op_group_range(&x, tensor_random(DTYPE_F32, SHAPE(3, 2), 0, 1), image, 3, 8, 1e-6f);
+    expect_error_text("expected channels in whole groups");
+    op_glu(&x, out, gates, in, ACTIVATION_SIGMOID_TWICE);
+    expect_error_text("one column for each head of b");
+    gates.dim[1] = 2, gates.row_bytes = in.row_bytes, gates.data = in.data;
+    op_glu(&x, out, gates, in, ACTIVATION_SIGMOID_TWICE);
+    expect_error_text("memory that does not overlap a");
+    op_rms_norm(&x, out, in, absent, 1, (struct modulation){.zero_centered = true});
+    expect_error_text("expected a weight that is stored minus 1");
+    op_rms_norm(&x, out, in, absent, 1, (struct modulation){.gate = tensor_slice(row, 0, 8)});
+    expect_error_text("operator rms_norm: invalid gate");
+    struct patches patches = {.side = 1, .pixels = true, .frames = 2};
+    op_patchify(&x, in, image, patches);
+    expect_error_text("one of the frames, with channels first");
+    patches.order = PATCH_CHANNELS_FIRST;
+    patches.frame = 2;
+    op_patchify(&x, in, image, patches);
+    expect_error_text("one of the frames, with channels first");
+    patches.frame = 1, patches.frames = 3;
+    op_unpatchify(&x, image, in, patches, 1);
+    expect_error_text("operator unpatchify: invalid tokens");
+    struct conv_options conv = {.upsample = 1, .stride = 2, .pixel_norm.eps = 1e-8f};
+    op_conv2d(&x, tensor_random(DTYPE_F32, SHAPE(2, 3, 8), 0, 1), image,
+              tensor_random(DTYPE_F32, SHAPE(8, 8, 3, 3), 0, 1), (struct epilogue){0}, conv);
+    expect_error_text("no norm, upsampling or residual with stride 2");
+}
+
 static bool stop(void *user) {
     error_set(&problem, CANCELLED, "cancelled");
     return false;
@@ -387,9 +486,11 @@ int main(void) {
         cmocka_unit_test(test_result_of_row_is_independent),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_relative_bias_buckets_match_transformers),
+        cmocka_unit_test(test_rope_angles_match_diffusers),
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_video),
         cmocka_unit_test(test_waves),
         cmocka_unit_test(test_conv),
         cmocka_unit_test(test_conv_cut),
@@ -411,6 +512,7 @@ int main(void) {
         cmocka_unit_test(test_invalid_convolutions_are_rejected),
         cmocka_unit_test(test_invalid_token_layouts_are_rejected),
         cmocka_unit_test(test_invalid_shortcuts_are_rejected),
+        cmocka_unit_test(test_invalid_video_operands_are_rejected),
         cmocka_unit_test(test_invalid_waves_are_rejected),
         cmocka_unit_test(test_context_tensor),
         cmocka_unit_test(test_no_reference_code),

@@ -30,7 +30,7 @@ for command in $commands; do
     flags_in ../out >../short
     check "at most 15 flags" [ "$(wc -l <../short)" -le 15 ]
     expect 0 "$command --help-all" $command --help-all
-    fits ../out 200
+    fits ../out 220
     check "is part of sluice --help-all" grep -qF "$(head -n 1 ../out)" ../help_all
     flags_in ../out >../all
     check "--help-all lists the flags of --help" [ -z "$(comm -23 ../short ../all)" ]

@@ -143,6 +143,91 @@ static void check_quality(const char *name) {
           (long)bytes[1], (long)bytes[2]);
 }
 
+/* ---- sound ---- */
+
+/* A tone of 1 kHz in the left channel, from FIRST to LAST of 0.76 s, the length of the frames; the right
+ * channel is silent. */
+enum { RATE = 48000, SAMPLES = RATE * FRAMES / FPS, FIRST = RATE * 3 / 10, LAST = RATE / 2, CHANNELS = 2 };
+static float tone[SAMPLES * CHANNELS], heard[(SAMPLES + RATE) * CHANNELS];
+
+/* Loudness (root mean square) of one channel of `heard`, over samples from `first` to `last`. */
+static double loudness(int channel, int first, int last) {
+    double sum = 0;
+    for (int i = first; i < last; i++) {
+        double value = (double)heard[i * CHANNELS + channel];
+        sum += value * value;
+    }
+    return sqrt(sum / (last - first));
+}
+
+/* Decodes the sound of a file and checks length, place and channel of the tone. A player starts both streams
+ * at 0, so the encoder's delay must be declared in the file. `most`: largest number of added samples. */
+static void check_tone(const char *name, int most) {
+    enum { EDGE = RATE / 200 }; /* 5 ms: encoders smear the ends of the tone */
+    size_t n;
+    run("ffmpeg -v error -i %s -map 0:a -f f32le -ac 2 -ar 48000 -", name, heard, sizeof heard, &n);
+    int samples = (int)(n / sizeof *heard / CHANNELS);
+    check(samples >= SAMPLES - 1 && samples <= SAMPLES + most, "%s: %d samples, not %d", name, samples,
+          SAMPLES);
+    double inside = loudness(0, FIRST + EDGE, LAST - EDGE);
+    check(fabs(inside - 0.5 * sqrt(0.5)) < 0.02, "%s: the tone has loudness %g", name, inside);
+    check(loudness(0, 0, FIRST - EDGE) < 0.01 && loudness(0, LAST + EDGE, SAMPLES) < 0.01,
+          "%s: the tone is outside of its place: %g before, %g after", name, loudness(0, 0, FIRST - EDGE),
+          loudness(0, LAST + EDGE, SAMPLES));
+    check(loudness(0, FIRST, FIRST + EDGE) > 0.2 && loudness(0, LAST - EDGE, LAST) > 0.2,
+          "%s: the tone begins late or ends early", name);
+    check(loudness(1, 0, SAMPLES) < 0.01, "%s: the right channel has loudness %g", name,
+          loudness(1, 0, SAMPLES));
+}
+
+static void check_sound(const char *name, const char *codec, int most) {
+    struct sluice_error e = {0};
+    struct video_settings settings = default_settings();
+    struct sound sound = {RATE, CHANNELS, SAMPLES, tone};
+    settings.sound = &sound;
+    settings.has_sound = true;
+    check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s %s", name, e.what, e.found);
+    const char *wanted = format_text("codec_name=%s", codec);
+    check_contains(name, probe(name, "stream=codec_name,sample_rate,channels,nb_read_frames"), wanted);
+    check_contains(name, printed, "sample_rate=48000");
+    check_contains(name, printed, "channels=2");
+    check_contains(name, printed, "nb_read_frames=19");
+    check_tone(name, most);
+}
+
+/* The rate and channels of LTX-2.0's vocoder, and of one channel. */
+static void check_sound_forms(const char *name, int rate, int channels) {
+    struct sluice_error e = {0};
+    struct video_settings settings = default_settings();
+    struct sound sound = {rate, channels, rate / 2 + 7, tone};
+    settings.sound = &sound;
+    check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s %s", name, e.what, e.found);
+    const char *wanted = format_text("channels=%d", channels);
+    check_contains(name, probe(name, "stream=channels,nb_read_frames"), wanted);
+    check_contains(name, printed, "nb_read_frames=19");
+}
+
+static void check_sounds(void) {
+    for (int i = FIRST; i < LAST; i++)
+        tone[i * CHANNELS] = 0.5F * sinf(2 * 3.14159265F * 1000 * (float)i / RATE);
+    check_sound("s.mp4", "aac", 1024);
+    check_sound("s.webm", "opus", 0);
+    check_sound_forms("s24.mp4", 24000, 2);
+    check_sound_forms("s24.webm", 24000, 2);
+    check_sound_forms("mono.mp4", 48000, 1);
+    check(video_takes_sound("a.mp4") && video_takes_sound("a.webm") && !video_takes_sound("a.gif") &&
+              !video_takes_sound("a-%d.png"),
+          "the formats with sound are MP4 and WebM");
+    struct sluice_error e = {0};
+    struct sound sound = {RATE, CHANNELS, SAMPLES, tone};
+    const char *path = temporary_path("s.wav");
+    check(sound_write_wav(&sound, path, &e) == SLUICE_OK, "%s", e.what);
+    check_contains("s.wav", probe("s.wav", "stream=codec_name,sample_rate,channels,duration_ts"),
+                   "pcm_s16le");
+    check_contains("s.wav", printed, "duration_ts=36480");
+    check_tone("s.wav", 0);
+}
+
 /* ---- refused settings ---- */
 
 static void check_refused(const char *name, const struct video_settings *settings, const char *word) {
@@ -253,6 +338,7 @@ int main(void) {
         check_abandoned(name);
         check_full(name);
     }
+    check_sounds();
     check_refusals();
     check_without("c.mp4", "libx264", "mpeg4", "mpeg4");
     check_without("c.webm", "libvpx-vp9", "libaom-av1", "av1");
