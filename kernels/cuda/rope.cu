@@ -317,7 +317,7 @@ static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope
 }
 
 /* The kernel rope_runs with a table by axis: 8 bytes of the table for each pair, from the cache, at a place
- * that takes about 150 instructions per thread to find. 36 registers, or 46. */
+ * that takes about 150 instructions per thread to find. 38 registers, or 46. */
 template <int HELD>
 static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_by_axes(struct rope_call r) {
     SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
