@@ -123,6 +123,12 @@ static void random_component_lay_out(struct random_component *c, const struct ra
         c->lane.sound_prediction = arena_tensor(arena, DTYPE_F32, 4, sound, ok);
         c->lane.fps = 24;
     }
+    if (sizes->family->kind == FAMILY_VOCODER) {
+        int32_t mel[2] = {sizes->sound[1], sizes->sound[0] * sizes->sound[2]},
+                wave[2] = {mel[0] * c->component.samples_a_frame, c->component.sound_channels};
+        c->lane.mel = arena_tensor(arena, DTYPE_F32, 2, mel, ok);
+        c->lane.wave = arena_tensor(arena, DTYPE_F32, 2, wave, ok);
+    }
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
     if (sizes->family->kind == FAMILY_UPSCALER) {
