@@ -488,10 +488,13 @@ BLOCK(ltx2_kind_feed_forward, "feed_forward", LAYER "feed_forward", ltx2_feed_fo
       ltx2_forward_feed_forward);
 
 /* True for LTX-2, 2.3 and 2.5, which ltx2_refuse rejects by name. LTX-Video 0.9 has no sound. */
+/* Finds LTX-2, with sound, and the silent LTX-Video 0.9, which ltx2_refuse rejects by name. */
 static bool ltx2_probe(const struct tensor_index *index) {
-    return index_find(index, "audio_adaln_single.linear.weight") ||
-           (index_find(index, "audio_time_embed.linear.weight") &&
-            index_find(index, "av_cross_attn_video_scale_shift.linear.weight"));
+    bool silent =
+        (index_find(index, "patchify_proj.weight") && index_find(index, "adaln_single.linear.weight")) ||
+        (index_find(index, "proj_in.weight") && index_find(index, "time_embed.linear.weight") &&
+         index_find(index, "caption_projection.linear_1.weight"));
+    return ltx2_has_sound(index) || silent;
 }
 
 static int ltx2_blocks(const struct component *c, struct block_ref *refs) {
