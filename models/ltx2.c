@@ -561,6 +561,19 @@ static void ltx2_declare(const struct component *c, struct lane *lanes, int n_la
     }
 }
 
+/* Rejects a sound latent with another number of values per moment than the weights have. */
+static enum status ltx2_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
+                                    struct error *e) {
+    struct tensor sound = lanes[0].sound;
+    (void)n_lanes;
+    if (sound.rank == 4 && sound.dim[0] * sound.dim[3] == c->dims[SOUND_CHANNELS]) return OK;
+    return error_set(e, SHAPE,
+                     "the transformer does not fit the sound's latent" WHERE "%s" FOUND
+                     "%d channels of %d bins" EXPECTED "channels times bins %d",
+                     c->index.sources[0].path, sound.rank ? sound.dim[0] : 0, sound.rank ? sound.dim[3] : 0,
+                     c->dims[SOUND_CHANNELS]);
+}
+
 /* Weights of the connectors, which the authors keep beside the transformer's. */
 static const char *const ltx2_ignorable[] = {"video_embeddings_connector.", "audio_embeddings_connector.",
                                              NULL};
@@ -619,5 +632,6 @@ const struct family family_ltx2 = {
               .tensors = ltx2_state_tensors,
               .n_tensors = COUNT_OF(ltx2_state_tensors),
               .declare = ltx2_declare},
+    .lanes = {.check = ltx2_check_lanes},
     .predicted = {{.kind = "video", PREDICTED_VIDEO}, {.kind = "feed_forward", PREDICTED_VIDEO}},
 };
