@@ -304,6 +304,7 @@ static void fill_guidance(struct sluice_request *request, const struct args *arg
     if (args_has_flag(args, "--cfg-scale")) {
         request->cfg_scale = args->cfg_scale.high;
         request->cfg_scale_low = args->cfg_scale.low;
+        request->audio_cfg_scale = 0; /* the same, without --audio-cfg-scale */
     }
     if (args_has_flag(args, "--cfg-norm")) request->cfg_norm = args->cfg_norm;
     if (args_has_flag(args, "--cfg-until")) request->cfg_until = args->cfg_until;

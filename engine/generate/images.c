@@ -23,7 +23,8 @@ static void hash_pixels(struct sha256_ctx *sha, struct tensor rgb, struct tensor
 
 /* Hashes an image and passes it to on_image. rgb: [Y, X, 3] U8, packed; alpha: [Y, X] U8, or rank 0. */
 static void emit(struct running *r, int image, int frame, struct tensor rgb, struct tensor alpha) {
-    const struct job *job = r->pass, *first = job->context.first_pass;
+    /* The settings of the first pass are those of the request. */
+    const struct job *job = r->pass, *first = job->context.first_pass, *asked = first ? first : job;
     struct report *report = r->report;
     struct sha256_ctx sha;
     char sha256[SHA256_HEX];
@@ -46,17 +47,17 @@ static void emit(struct running *r, int image, int frame, struct tensor rgb, str
         .sha256 = sha256,
         .frame = frame,
         .frames = job->request.frames,
-        .sampler = job->settings.decode_only ? NULL : job->settings.sampling.sampler->name,
-        .scheduler = job->settings.decode_only ? NULL : sampling_schedule_name(&job->settings.sampling),
-        .prediction = job->settings.decode_only ? NULL : job->settings.sampling.prediction->name,
-        .cfg_scale = job->request.cfg_scale,
-        .cfg_scale_low = job->settings.decode_only ? 0 : job->request.cfg_scale_low,
+        .sampler = job->settings.decode_only ? NULL : asked->settings.sampling.sampler->name,
+        .scheduler = job->settings.decode_only ? NULL : sampling_schedule_name(&asked->settings.sampling),
+        .prediction = job->settings.decode_only ? NULL : asked->settings.sampling.prediction->name,
+        .cfg_scale = asked->request.cfg_scale,
+        .cfg_scale_low = job->settings.decode_only ? 0 : asked->request.cfg_scale_low,
         .loras = job->settings.decode_only ? NULL : job->context.adapters->names,
-        .negative_prompt = job->settings.n_prompts > 1 ? job->request.negative_prompt : NULL,
+        .negative_prompt = asked->settings.n_prompts > 1 ? asked->request.negative_prompt : NULL,
         .video_sha256 = last ? report->image_sha256[image] : NULL,
-        .slg_scale = job_skips_layers(job) ? job->request.slg_scale : 0,
-        .cfg_norm = job->settings.decode_only ? 0 : job->request.cfg_norm,
-        .cfg_until = job->settings.decode_only ? 1 : job->request.cfg_until,
+        .slg_scale = job_skips_layers(asked) ? asked->request.slg_scale : 0,
+        .cfg_norm = job->settings.decode_only ? 0 : asked->request.cfg_norm,
+        .cfg_until = job->settings.decode_only ? 1 : asked->request.cfg_until,
         .decoder = tiny ? tiny->family->name : NULL,
         .alpha = alpha.data,
         .controls = controls_text(job, controls),
