@@ -40,7 +40,8 @@ struct state_tensor {
 #define STATE_TENSOR(structure, field)                                                                       \
     { #field, offsetof(struct structure, field) }
 
-/* The frames that a video VAE decodes or encodes in one evaluation. */
+/* The frames that a video VAE decodes or encodes in one evaluation. A decoder whose output lags its input has
+ * evaluations with n_frames or n_latents 0. */
 struct frame_chunk {
     int32_t first_latent, n_latents; /* in latent frames */
     int32_t first_frame, n_frames;   /* in video frames */

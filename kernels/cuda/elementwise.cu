@@ -14,7 +14,7 @@ __device__ static inline float4 head_values(const struct rows &a, int64_t row, u
 }
 
 /* GLU: out = act(a) b. head: columns of out for each column of `a`; above 1 the values of `a` come from the
- * cache. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 37. Bytes: 12 per value, 10 for a
+ * cache. Grid: rows_grid_of; no shared memory; 36 registers, unaligned rows 40. Bytes: 12 per value, 10 for a
  * bf16 result, 4 less with heads; FLOPs: 4. Bound by memory; share of peak: not measured yet. An f32 `out`
  * may alias `a` or `b`: each value is read and written by one thread. */
 template <enum rows_kind K>

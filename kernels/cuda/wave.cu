@@ -110,7 +110,9 @@ struct snake_rows {
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     snake_tile(struct rows out, struct rows in, struct snake_rows weights, int64_t rows, int64_t columns) {
-    __shared__ float samples[SNAKE_SAMPLES], up[SNAKE_TAPS], down[SNAKE_TAPS];
+    SMEM_ARRAY(float, samples, SNAKE_SAMPLES);
+    SMEM_ARRAY(float, up, SNAKE_TAPS);
+    SMEM_ARRAY(float, down, SNAKE_TAPS);
     int across = (int)blockDim.x, lane = (int)threadIdx.x, line = (int)threadIdx.y;
     int thread = line * across + lane, tile = SNAKE_EACH * (int)blockDim.y;
     if (thread < SNAKE_TAPS) up[thread] = 2 * vector_value<PLAIN>(weights.up, thread);

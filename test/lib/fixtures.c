@@ -191,6 +191,8 @@ const struct fixture fixtures[] = {
     {PIPELINE("wan22"), .gate = &gate_wan22},
     {PIPELINE("wan22_i2v"), .gate = &gate_wan22_i2v},
     {PIPELINE("wan_vace"), .gate = &gate_wan_vace},
+    {PIPELINE("ltx2"), .upscaler = "model/latent_upsampler"},
+    {PIPELINE("ltx23"), .upscaler = "model/latent_upsampler"},
     {PIPELINE("sd3_medium"), .gpu_tolerances = large_latents, .gate = &gate_sd3_medium},
     {PIPELINE("sd35_medium"), .gate = &gate_sd35_medium},
     {PIPELINE("sd35_large"), .gate = &gate_sd35_large},

@@ -44,6 +44,7 @@ struct fixture {
     /* Folders of control networks in the fixture's folder, in the order of "network" in its cases. */
     const char *control_nets[SLUICE_CONTROLS_MAX];
     const char *redux;       /* folder of Flux Redux in the fixture's folder; NULL: none */
+    const char *upscaler;    /* folder of the latent upscaler in the fixture's folder; NULL: none */
     bool without_bf16;       /* tested in f32 alone: the arithmetic is that of the model's own fixture */
     bool has_adapters;       /* the reference's runs use adapters */
     const struct gate *gate; /* requests of the residency test; NULL: not tested */

@@ -207,6 +207,7 @@ const struct sluice_model_options *golden_options(const struct golden *g, const 
     for (int i = 0; i < SLUICE_CONTROLS_MAX && g->fixture->control_nets[i]; i++)
         paths->control_net[i] = path_in(folder, g->fixture->control_nets[i]);
     if (g->fixture->redux) paths->redux = path_in(folder, g->fixture->redux);
+    if (g->fixture->upscaler) paths->upscaler = path_in(folder, g->fixture->upscaler);
     return model_options(paths);
 }
 

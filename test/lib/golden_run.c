@@ -220,6 +220,36 @@ static void set_second_pass(const json_t *c, struct sluice_request *r) {
     r->hires_upscaler = text_of(hires, "upscaler");
 }
 
+/* Returns the sigmas of a case, NULL if the key is absent or null; sets *n. */
+static const double *sigmas_of(const json_t *c, const char *key, int *n) {
+    const json_t *list = json_object_get(c, key);
+    *n = (int)json_array_size(list);
+    double *sigmas = test_memory(sizeof *sigmas * (size_t)(*n + 1));
+    for (int i = 0; i < *n; i++) sigmas[i] = json_number_value(json_array_get(list, (size_t)i));
+    return *n ? sigmas : NULL;
+}
+
+/* Sets the guidance of video and sound (LTX-2), and given sigmas. */
+static void set_sound(const json_t *c, struct sluice_request *r) {
+    const json_t *blocks = json_object_get(c, "stg_blocks");
+    int n = (int)json_array_size(blocks), *perturbed = test_memory(sizeof *perturbed * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) perturbed[i] = (int)json_integer_value(json_array_get(blocks, (size_t)i));
+    r->sigmas = sigmas_of(c, "sigmas", &r->n_sigmas);
+    r->upscale_sigmas = sigmas_of(c, "upscale_sigmas", &r->n_upscale_sigmas);
+    r->upscale_latent = r->upscale_sigmas != NULL;
+    if (!blocks) return;
+    r->fps = number_of(c, "fps");
+    r->stg_blocks = n ? perturbed : NULL;
+    r->n_stg_blocks = n;
+    r->audio_cfg_scale = json_number_value(json_object_get(c, "audio_cfg_scale")); /* null: the video's */
+    r->stg_scale = json_number_value(json_object_get(c, "stg_scale"));
+    r->audio_stg_scale = json_number_value(json_object_get(c, "audio_stg_scale"));
+    r->modality_scale = json_number_value(json_object_get(c, "modality_scale"));
+    r->audio_modality_scale = json_number_value(json_object_get(c, "audio_modality_scale"));
+    r->cfg_rescale = json_number_value(json_object_get(c, "cfg_rescale"));
+    r->audio_cfg_rescale = json_number_value(json_object_get(c, "audio_cfg_rescale"));
+}
+
 static void set_images(const struct golden *g, const json_t *c, struct sluice_request *r) {
     int n = (int)json_array_size(json_object_get(c, "references"));
     const struct sluice_picture **references = test_memory(sizeof *references * (size_t)(n + 1));
@@ -285,6 +315,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     set_redux(p->golden, c, &r);
     set_adapters(p->golden, c, &r);
     set_second_pass(c, &r);
+    set_sound(c, &r);
     return r;
 }
 
@@ -359,6 +390,19 @@ void expect_latents(struct public_run *p, const json_t *c) {
         expect_error(p->golden, "noise.randn", detail,
                      noise_error(tensor_slice(golden(p->golden, name), k, 1),
                                  (uint64_t)(json_integer_value(json_object_get(c, "seed")) + k)));
+    }
+}
+
+void expect_sounds(struct public_run *p, const json_t *c) {
+    char name[NAME], detail[NAME];
+    if (!has_golden(p->golden, case_tensor(c, "sound", name))) return;
+    struct tensor truth = golden(p->golden, name), ours = read_dump(p, "final_sound", "latent");
+    int64_t each = tensor_elements(&truth) / truth.dim[0];
+    assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
+    for (int k = 0; k < truth.dim[0]; k++) {
+        snprintf(detail, sizeof detail, "case %d sound %d", number_of(c, "index"), k);
+        expect_values(p->golden, "sound", detail, (float *)ours.data + k * each,
+                      (float *)truth.data + k * each, each);
     }
 }
 

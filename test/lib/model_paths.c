@@ -12,7 +12,8 @@ const struct sluice_model_options *model_options(struct model_paths *from) {
                                                    {"--redux", from->redux},
                                                    {"--t5xxl", from->t5xxl},
                                                    {"--vae", from->vae},
-                                                   {"--taesd", from->taesd}};
+                                                   {"--taesd", from->taesd},
+                                                   {"--upscaler", from->upscaler}};
     int n_parts = MODEL_PATHS - SLUICE_CONTROLS_MAX;
     for (int i = 0; i < n_parts; i++) from->parts[i] = parts[i];
     for (int i = 0; i < SLUICE_CONTROLS_MAX && from->control_net[i]; i++)

@@ -2,7 +2,7 @@
 
 #include <ctype.h>
 
-enum { LISTS = 48, ARGUMENTS = 12 };
+enum { LISTS = 56, ARGUMENTS = 12 };
 
 static struct list {
     const char *name, *const *words;

@@ -23,6 +23,10 @@ static const struct tolerance tolerances[] = {
     {"latent after a step", 6.18e-6, 1.8e-5},
     {"latent after a step, high guidance", 8.8e-6, 2e-5},
     {"latent", 1.07e-5, 2e-5},
+    {"sound", 1.07e-5, 2e-5},
+    {"sound after a step", 1.07e-5, 2e-5},
+    {"mel", 1.07e-5, 2e-5},
+    {"wave", 1.07e-5, 2e-5},
     {"latent, high guidance", 1.28e-5, 2e-5},
     {"decoded", 2.25e-6, 7e-6},
     {"decoded, free-running", 6.12e-6, 2e-5},
@@ -304,22 +308,27 @@ static void expect_steps(struct public_run *p, const json_t *c) {
     if (has_golden(p->golden, case_tensor(c, "sigmas", name)))
         expect_equal_bits(golden(p->golden, name), sigmas.data);
     /* The latents of a second pass (--hires) follow: its start and its steps. */
-    int dumps = (int)tensor_elements(&sigmas) + number_of(json_object_get(c, "hires"), "dumps");
+    int dumps = (int)tensor_elements(&sigmas) + number_of(json_object_get(c, "hires"), "dumps") +
+                number_of(c, "upscale_dumps");
     for (int i = 1; i < dumps; i++) {
         snprintf(file, sizeof file, "latent_%03d", i);
         expect_dump(p, c, file,
                     has_high_guidance(c) ? "latent after a step, high guidance" : "latent after a step",
                     file);
+        snprintf(file, sizeof file, "sound_%03d", i);
+        expect_dump(p, c, file, "sound after a step", file);
     }
     expect_initial_latents(p, c);
 }
 
 static void run_case(struct public_run *p, const json_t *c, bool no_decode) {
-    char latent[PATH];
+    char latent[PATH], sound[PATH], name[NAME];
     struct sluice_error error;
     struct sluice_request r = request_of(p, c);
     snprintf(latent, sizeof latent, "%s/final.safetensors", p->folder);
+    snprintf(sound, sizeof sound, "%s/final_sound.safetensors", p->folder);
     r.save_latent = latent;
+    if (has_golden(p->golden, case_tensor(c, "sound", name))) r.save_audio_latent = sound;
     r.no_decode = no_decode;
     p->album.n = 0;
     assert_public(sluice_run(p->session, &r, &error), &error);
@@ -328,6 +337,7 @@ static void run_case(struct public_run *p, const json_t *c, bool no_decode) {
     expect_dump(p, c, "concat", "encoded", "concat");
     expect_image_dumps(p, c, "seen");
     expect_latents(p, c);
+    expect_sounds(p, c);
 }
 
 /* True if the reference has the decoded images of the case. */
@@ -341,6 +351,8 @@ static void draw_case(struct public_run *p, const json_t *c) {
     run_case(p, c, !decoded);
     expect_steps(p, c);
     if (!decoded) return;
+    expect_dump(p, c, "mel", "mel", "mel");
+    expect_dump(p, c, "wave", "wave", "wave");
     expect_decoded(p, c,
                    has_high_guidance(c) ? "decoded, free-running, high guidance" : "decoded, free-running");
     expect_pictures(p, c, "free image, worst", "free image, share");

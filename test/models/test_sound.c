@@ -16,7 +16,35 @@ static const struct slot slots[] = {
     {.family = &family_ltx2_audio_vae, .flag = "--audio-vae", .folder = "audio_vae"},
     {.family = &family_ltx2_vocoder, .flag = "--vocoder", .folder = "vocoder"}};
 
-static void open_component(struct component *c, const char *model, const struct slot *slot) {
+/* Names of diffusers and of the authors. */
+static const char *const renames[][2] = {{"upsamplers.", "ups."},
+                                         {"resnets.", "resblocks."},
+                                         {"conv_in.", "conv_pre."},
+                                         {"conv_out.", "conv_post."},
+                                         {"act_out.", "act_post."},
+                                         {"downsample.filter", "downsample.lowpass.filter"},
+                                         {"latents_mean", "per_channel_statistics.mean-of-means"},
+                                         {"latents_std", "per_channel_statistics.std-of-means"}};
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct index_entry *)a)->name, ((const struct index_entry *)b)->name);
+}
+
+/* Gives a component's tensors the authors' names. */
+static void rename_tensors(struct tensor_index *index, bool vocoder) {
+    for (int i = 0; i < index->n_entries; i++)
+        for (int k = vocoder ? 0 : 6; k < (vocoder ? 6 : 8); k++) {
+            const char *name = index->entries[i].name, *at = strstr(name, renames[k][0]);
+            char *renamed = at ? test_memory(strlen(name) + 64) : NULL;
+            if (!at) continue;
+            sprintf(renamed, "%.*s%s%s", (int)(at - name), name, renames[k][1], at + strlen(renames[k][0]));
+            index->entries[i].name = renamed;
+        }
+    qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, by_name);
+}
+
+/* named: with the authors' names and without a configuration. */
+static void open_component(struct component *c, const char *model, const struct slot *slot, bool named) {
     struct error e = {0};
     enum config_origin origin;
     char path[GOLDEN_PATH];
@@ -24,10 +52,14 @@ static void open_component(struct component *c, const char *model, const struct 
     *c = (struct component){.family = slot->family, .sys = &golden_state.sys};
     component_open(c->sys, path, &c->index, &e);
     assert_ok(&e);
+    if (named) rename_tensors(&c->index, slot == &slots[1]);
     for (const struct family *const *f = families; *f; f++)
         if ((*f)->files.probe && (*f)->files.probe(&c->index) != (*f == c->family))
             fail_msg("%s is taken for %s", path, (*f)->name);
-    configuration_bind(c, path, slot, &origin, &e);
+    if (named)
+        component_bind(c, &(struct config){0}, &e);
+    else
+        configuration_bind(c, path, slot, &origin, &e);
     assert_ok(&e);
     assert_int_equal(c->n_unknown, 0);
 }
@@ -61,11 +93,10 @@ static void open_reference(const char *model, struct tensor_index *reference) {
     assert_ok(&e);
 }
 
-static void test_decoder(void **state) {
-    (void)state;
+static void check_decoder(bool named) {
     struct component c;
     struct tensor_index reference;
-    open_component(&c, "ltx2", &slots[0]);
+    open_component(&c, "ltx2", &slots[0], named);
     open_reference("ltx2", &reference);
     struct tensor in = read_tensor(&reference, "sound.decoder.in"),
                   want = read_tensor(&reference, "sound.decoder.out");
@@ -79,29 +110,86 @@ static void test_decoder(void **state) {
     test_memory_free_to(NULL);
 }
 
-static void test_vocoders(void **state) {
+static void check_vocoder(bool extended, bool named) {
+    struct component c;
+    struct tensor_index reference;
+    const char *model = extended ? "ltx23" : "ltx2";
+    open_component(&c, model, &slots[1], named);
+    open_reference(model, &reference);
+    assert_int_equal(c.sample_rate, extended ? 48000 : 24000);
+    assert_int_equal(c.sound_channels, 2);
+    struct tensor in = read_tensor(&reference, "vocoder.in"), want = read_tensor(&reference, "vocoder.out");
+    assert_int_equal(want.dim[0], in.dim[0] * c.samples_a_frame);
+    struct lane lane = {.mel = test_copy(in), .wave = test_tensor(DTYPE_F32, 2, want.dim)};
+    check_run(&c, &lane, lane.wave, want, model);
+    index_destroy(&reference);
+    component_destroy(&c);
+    test_memory_free_to(NULL);
+}
+
+static void test_reference(void **state) {
     (void)state;
-    for (int extended = 0; extended < 2; extended++) {
-        struct component c;
-        struct tensor_index reference;
-        const char *model = extended ? "ltx23" : "ltx2";
-        open_component(&c, model, &slots[1]);
-        open_reference(model, &reference);
-        assert_int_equal(c.sample_rate, extended ? 48000 : 24000);
-        assert_int_equal(c.sound_channels, 2);
-        struct tensor in = read_tensor(&reference, "vocoder.in"),
-                      want = read_tensor(&reference, "vocoder.out");
-        assert_int_equal(want.dim[0], in.dim[0] * c.samples_a_frame);
-        struct lane lane = {.mel = test_copy(in), .wave = test_tensor(DTYPE_F32, 2, want.dim)};
-        check_run(&c, &lane, lane.wave, want, model);
-        index_destroy(&reference);
+    check_decoder(false);
+    check_vocoder(false, false);
+    check_vocoder(true, false);
+}
+
+static void test_names_of_the_authors(void **state) {
+    (void)state;
+    check_decoder(true);
+    check_vocoder(false, true);
+    check_vocoder(true, true);
+}
+
+/* Changes of a file or a configuration, and the refusal. */
+static void test_others_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *tensor;
+        int slot, axis, size; /* the axis of the tensor gets another size */
+        const char *json, *message;
+    } cases[] = {
+        {"ltx2", "latents_mean", 0, 0, 7, "{}", "a multiple of the 3 latent channels"},
+        {"ltx2", NULL, 0, 0, 0, "{\"norm_type\": \"group\"}", "norm_type"},
+        {"ltx2", NULL, 0, 0, 0, "{\"causality_axis\": \"width\"}", "causality_axis"},
+        {"ltx2", NULL, 1, 0, 0, "{\"act_fn\": \"snakebeta\"}", "act_fn"},
+        {"ltx2", NULL, 1, 0, 0, "{\"final_act_fn\": \"clamp\"}", "final_act_fn"},
+        {"ltx2", NULL, 1, 0, 0, "{\"upsample_factors\": [6, 5, 2, 2]}", "upsample_factors"},
+        {"ltx2", NULL, 1, 0, 0, "{\"upsample_factors\": [5, 5, 2, 2, 2]}",
+         "kernel of an upsampling convolution"},
+        {"ltx2", "upsamplers.1.weight", 1, 2, 13, "{}", "kernel of an upsampling convolution"},
+        {"ltx2", "resnets.4.convs1.0.weight", 1, 2, 7, "{}", NULL},
+        {"ltx2", "resnets.1.convs1.0.weight", 1, 2, 8, "{}", "kernel of a residual block"},
+        {"ltx23", NULL, 1, 0, 0, "{\"hop_length\": 60}", "samples per frame of the first generator"},
+        {"ltx23", NULL, 1, 0, 0, "{\"output_sampling_rate\": 44100}", "output sampling rate"},
+        {"ltx23", NULL, 1, 0, 0, "{\"output_sampling_rate\": 32000}", "of the bandwidth extension"},
+        {"ltx23", "mel_stft.mel_basis", 1, 0, 8, "{}", "inputs of the bandwidth extension"},
+    };
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        const struct slot *slot = &slots[cases[i].slot];
+        struct component c = {.family = slot->family, .sys = &golden_state.sys};
+        struct config config = {0};
+        struct error e = {0};
+        char path[GOLDEN_PATH];
+        snprintf(path, sizeof path, "test/golden/%s/model/%s", cases[i].model, slot->folder);
+        component_open(c.sys, path, &c.index, &e);
+        config_parse(c.sys, path, cases[i].json, NULL, &config, &e);
+        assert_ok(&e);
+        if (cases[i].tensor)
+            ((struct index_entry *)index_find(&c.index, cases[i].tensor))->dim[cases[i].axis] = cases[i].size;
+        component_configure(&c, &config, &e);
+        if (cases[i].message ? !strstr(e.what, cases[i].message) && !strstr(e.expected, cases[i].message)
+                             : e.code != OK)
+            fail_msg("case %d: \"%s\"", i, e.what);
+        config_destroy(&config);
         component_destroy(&c);
-        test_memory_free_to(NULL);
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_decoder), cmocka_unit_test(test_vocoders)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
+                                       cmocka_unit_test(test_names_of_the_authors),
+                                       cmocka_unit_test(test_others_refused)};
     if (!golden_begin()) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d passed, %d failed\n", (int)(sizeof tests / sizeof *tests) - failed, failed);

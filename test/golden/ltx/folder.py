@@ -29,15 +29,16 @@ def _draw(spec, model, rules, part):
 
 
 def _transformer(spec, folder):
-    newer = spec.newer
-    modulated = dict(gated_attn=True, audio_gated_attn=True, cross_attn_mod=True, audio_cross_attn_mod=True, use_prompt_embeddings=False,
-                     perturbed_attn=True) if newer else {}
+    modulated = dict(gated_attn=True, audio_gated_attn=True, cross_attn_mod=True, audio_cross_attn_mod=True,
+                     use_prompt_embeddings=False) if spec.newer else {}
     sound = spec.audio_channels * spec.audio_bins
     model = LTX2VideoTransformer3DModel(
         in_channels=spec.channels, out_channels=spec.channels, num_attention_heads=spec.heads, attention_head_dim=spec.head_dim,
         cross_attention_dim=spec.dim, audio_in_channels=sound, audio_out_channels=sound, audio_num_attention_heads=spec.heads,
         audio_attention_head_dim=spec.audio_head_dim, audio_cross_attention_dim=spec.audio_dim, num_layers=spec.layers,
-        caption_channels=spec.text_hidden, rope_type="split", **modulated)
+        caption_channels=spec.text_hidden, rope_type="split",
+        # absent from published configurations of 2.0, where diffusers then ignores the blocks of spatio-temporal guidance
+        perturbed_attn=True, **modulated)
     _draw(spec, model, weights.LTX2, "transformer")
     write_model(folder, model, spec.form["transformer_dtype"], spec.form["cast"], spec.form["shards"])
 
