@@ -136,6 +136,12 @@ static void random_component_lay_out(struct random_component *c, const struct ra
                 enlarged[4] = {1, scale * picture[1], scale * picture[2], picture[3]};
         c->lane.enlarged = arena_tensor(arena, DTYPE_F32, 4, enlarged, ok);
     }
+    if (sizes->family->kind == FAMILY_LATENT_UPSCALER) {
+        int32_t factor = c->component.pixel_factor, divisor = c->component.pixel_divisor,
+                enlarged[4] = {latent[0], latent[1], (latent[2] * factor + divisor - 1) / divisor,
+                               (latent[3] * factor + divisor - 1) / divisor};
+        c->lane.enlarged = arena_tensor(arena, DTYPE_F32, 4, enlarged, ok);
+    }
     if (c->component.source_columns)
         c->lane.source =
             arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, c->component.source_columns}, ok);

@@ -124,6 +124,8 @@ TEST(flops_match_formulas) {
         {&family_taehv, PIXELS / 4, 0, 0, 2 * 4 * PIXELS / 4 * 9 * 64 * 64},
         {&family_rrdbnet, PIXELS, 0, 0, 3 * 2 * PIXELS * 9 * (32 * (64 + 96 + 128 + 160) + 64 * 192)},
         {&family_srvgg, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 64 * 64},
+        /* Three slices a frame, without those before the first frame and after the last. */
+        {&family_ltx2_upsampler, 16 * 32 * 48, 0, 0, 2 * 2 * (3 * 16 - 2) * 32 * 48 * 9 * 1024.0 * 1024},
     };
     const struct formula *f = formulas;
     for (int i = 0; i < N_PUBLISHED; i++) {
