@@ -488,10 +488,13 @@ BLOCK(ltx2_kind_feed_forward, "feed_forward", LAYER "feed_forward", ltx2_feed_fo
       ltx2_forward_feed_forward);
 
 /* True for LTX-2, 2.3 and 2.5, which ltx2_refuse rejects by name. LTX-Video 0.9 has no sound. */
+/* Finds LTX-2, with sound, and the silent LTX-Video 0.9, which ltx2_refuse rejects by name. */
 static bool ltx2_probe(const struct tensor_index *index) {
-    return index_find(index, "audio_adaln_single.linear.weight") ||
-           (index_find(index, "audio_time_embed.linear.weight") &&
-            index_find(index, "av_cross_attn_video_scale_shift.linear.weight"));
+    bool silent =
+        (index_find(index, "patchify_proj.weight") && index_find(index, "adaln_single.linear.weight")) ||
+        (index_find(index, "proj_in.weight") && index_find(index, "time_embed.linear.weight") &&
+         index_find(index, "caption_projection.linear_1.weight"));
+    return ltx2_has_sound(index) || silent;
 }
 
 static int ltx2_blocks(const struct component *c, struct block_ref *refs) {
@@ -558,6 +561,19 @@ static void ltx2_declare(const struct component *c, struct lane *lanes, int n_la
     }
 }
 
+/* Rejects a sound latent with another number of values per moment than the weights have. */
+static enum status ltx2_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
+                                    struct error *e) {
+    struct tensor sound = lanes[0].sound;
+    (void)n_lanes;
+    if (sound.rank == 4 && sound.dim[0] * sound.dim[3] == c->dims[SOUND_CHANNELS]) return OK;
+    return error_set(e, SHAPE,
+                     "the transformer does not fit the sound's latent" WHERE "%s" FOUND
+                     "%d channels of %d bins" EXPECTED "channels times bins %d",
+                     c->index.sources[0].path, sound.rank ? sound.dim[0] : 0, sound.rank ? sound.dim[3] : 0,
+                     c->dims[SOUND_CHANNELS]);
+}
+
 /* Weights of the connectors, which the authors keep beside the transformer's. */
 static const char *const ltx2_ignorable[] = {"video_embeddings_connector.", "audio_embeddings_connector.",
                                              NULL};
@@ -616,5 +632,6 @@ const struct family family_ltx2 = {
               .tensors = ltx2_state_tensors,
               .n_tensors = COUNT_OF(ltx2_state_tensors),
               .declare = ltx2_declare},
+    .lanes = {.check = ltx2_check_lanes},
     .predicted = {{.kind = "video", PREDICTED_VIDEO}, {.kind = "feed_forward", PREDICTED_VIDEO}},
 };

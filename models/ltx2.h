@@ -62,6 +62,8 @@ extern const struct setting ltx2_settings_rows[N_LTX2_SETTINGS];
 extern const struct expectation ltx2_expects[];
 
 /* Callbacks of family_ltx2; struct family documents each. */
+/* True for LTX-2 and 2.3; false for LTX-Video 0.9. */
+bool ltx2_has_sound(const struct tensor_index *index);
 enum status ltx2_refuse(const struct component *c, struct error *e);
 enum status ltx2_configure(struct component *c, const struct config *config, struct error *e);
 void ltx2_derive_dims(struct component *c);

@@ -316,4 +316,6 @@ const struct family family_ltx2_audio_vae = {
     .blocks = {.list = audio_blocks, .dims = audio_block_dims},
     .state = {.bytes = sizeof(struct audio_state), .declare = audio_declare},
     .lanes = {.check = audio_check},
+    /* A resnet of the last level, for 5 seconds. */
+    .predicted = {{.kind = "resnet", .number = 1, .tokens = 501 * 64, .sound = {8, 126, 16}}},
 };

@@ -2,11 +2,22 @@
 #include "models/ltx2.h"
 #include "models/slots.h"
 
+bool ltx2_has_sound(const struct tensor_index *index) {
+    return index_find(index, "audio_adaln_single.linear.weight") ||
+           (index_find(index, "audio_time_embed.linear.weight") &&
+            index_find(index, "av_cross_attn_video_scale_shift.linear.weight"));
+}
+
 enum status ltx2_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
         {"keyframes_abs_pos_embedding", "LTX-2.5 (Gemma 4, keyframes)"},
         {0},
     };
+    if (!ltx2_has_sound(&c->index))
+        return error_set(e, UNSUPPORTED,
+                         "this is LTX-Video 0.9, a model without sound" WHERE "%s" EXPECTED
+                         "LTX-2 or LTX-2.3",
+                         c->index.sources[0].path);
     return component_refuse_similar(c, relatives, "LTX-2 or LTX-2.3", e);
 }
 

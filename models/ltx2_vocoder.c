@@ -725,4 +725,6 @@ const struct family family_ltx2_vocoder = {
     .state = {.bytes = sizeof(struct vocoder_state), .declare = vocoder_declare},
     .lanes = {.check = vocoder_check},
     .f16_operands = true,
+    /* The first level's residual block of kernel 3, for 5 seconds. */
+    .predicted = {{.kind = "resnet", .alone = true, .tokens = 2505, .sound = {2, 501, 64}}},
 };

@@ -68,15 +68,15 @@ static bool network_fits(const struct family *network, const struct recipe *r, j
     return fits;
 }
 
-/* True if a family of control networks controls the model's denoiser. */
-static bool has_control_networks(const struct recipe *r) {
+/* True if a control network controls the model's denoiser, or a latent upscaler fits the model's VAE. */
+static bool has_networks(const struct recipe *r, enum family_kind kind) {
     struct error ignored = {0};
     json_int_t bytes;
-    for (int i = 0; families[i]; i++)
-        if (families[i]->kind == FAMILY_CONTROL &&
-            families[i]->control.denoiser == recipe_family(r, FAMILY_DENOISER) &&
-            network_fits(families[i], r, &bytes, &ignored))
-            return true;
+    for (int i = 0; families[i]; i++) {
+        bool may =
+            kind != FAMILY_CONTROL || families[i]->control.denoiser == recipe_family(r, FAMILY_DENOISER);
+        if (families[i]->kind == kind && may && network_fits(families[i], r, &bytes, &ignored)) return true;
+    }
     return false;
 }
 
@@ -103,7 +103,10 @@ static json_t *takes_json(const struct sluice_model *m) {
     if (r->images.references_max > 1)
         snprintf(references, sizeof references, "up to %d reference images", r->images.references_max);
     if (r->images.concat == CONCAT_CONTROL_IMAGE) add_input(list, "--control-image", "control image", true);
-    if (has_control_networks(r)) add_input(list, "--control-net", "control network (ControlNet)", false);
+    if (has_networks(r, FAMILY_CONTROL))
+        add_input(list, "--control-net", "control network (ControlNet)", false);
+    if (r->defaults.frames && has_networks(r, FAMILY_LATENT_UPSCALER))
+        add_input(list, "--upscaler", "latent upscaler, for a second pass at a larger size", false);
     if (r->images.references_max) add_input(list, "--ref-image", references, r->images.references_min > 0);
     if (recipe_redux_slot(r) < SLOTS_MAX)
         add_input(list, "--redux-image", "images added to the prompt, with --redux", false);
@@ -153,7 +156,10 @@ static const struct {
      {"stabilityai/stable-diffusion-3.5-large-controlnet-canny", "--control-net", NULL, 0}},
     {"rrdbnet",
      NULL,
-     {"Comfy-Org/Real-ESRGAN_repackaged", "--upscale-model", "RealESRGAN_x4plus.safetensors", 67}}};
+     {"Comfy-Org/Real-ESRGAN_repackaged", "--upscale-model", "RealESRGAN_x4plus.safetensors", 67}},
+    {"ltx2_upsampler",
+     "ltx2",
+     {"Lightricks/LTX-2", "--upscaler", "ltx-2-spatial-upscaler-x2-1.0.safetensors", 996}}};
 
 static json_t *source_json(const struct hf_source *s) {
     return json_pack("{s:s, s:s?, s:s?, s:o}", "repository", s->repository, "flag", s->flag, "files",

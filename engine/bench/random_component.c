@@ -123,11 +123,23 @@ static void random_component_lay_out(struct random_component *c, const struct ra
         c->lane.sound_prediction = arena_tensor(arena, DTYPE_F32, 4, sound, ok);
         c->lane.fps = 24;
     }
+    if (sizes->family->kind == FAMILY_VOCODER) {
+        int32_t mel[2] = {sizes->sound[1], sizes->sound[0] * sizes->sound[2]},
+                wave[2] = {mel[0] * c->component.samples_a_frame, c->component.sound_channels};
+        c->lane.mel = arena_tensor(arena, DTYPE_F32, 2, mel, ok);
+        c->lane.wave = arena_tensor(arena, DTYPE_F32, 2, wave, ok);
+    }
     c->lane.text = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){sizes->text_rows, sizes->text_columns}, ok);
     c->lane.picture = arena_tensor(arena, DTYPE_F32, 4, picture, ok);
     if (sizes->family->kind == FAMILY_UPSCALER) {
         int32_t scale = c->component.pixel_factor,
                 enlarged[4] = {1, scale * picture[1], scale * picture[2], picture[3]};
+        c->lane.enlarged = arena_tensor(arena, DTYPE_F32, 4, enlarged, ok);
+    }
+    if (sizes->family->kind == FAMILY_LATENT_UPSCALER) {
+        int32_t factor = c->component.pixel_factor, divisor = c->component.pixel_divisor,
+                enlarged[4] = {latent[0], latent[1], (latent[2] * factor + divisor - 1) / divisor,
+                               (latent[3] * factor + divisor - 1) / divisor};
         c->lane.enlarged = arena_tensor(arena, DTYPE_F32, 4, enlarged, ok);
     }
     if (c->component.source_columns)

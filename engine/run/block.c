@@ -125,7 +125,7 @@ static enum dtype in_smaller_blocks(enum dtype dtype) {
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted) {
     /* A matrix of up to VECTORS_MOST rows is a table of vectors, such as a modulation. */
-    enum { SMALL_TENSOR_VALUES = 1024, VECTORS_MOST = 6 };
+    enum { SMALL_TENSOR_VALUES = 1024, VECTORS_MOST = 9 };
     const int32_t *dim = entry->dim;
     if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] <= VECTORS_MOST) return entry->dtype;
     if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;

@@ -83,7 +83,8 @@ struct predicted_block {
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_frames, latent_side; /* latent_side: height of the latent */
     int32_t latent_columns;                              /* width of the latent; 0: equal to latent_side */
-    int32_t sound[3];     /* channels, length and bins of the sound's latent; 0: no sound */
+    int32_t sound[3]; /* channels, length and bins of the sound's latent, or of a vocoder's spectrogram; 0:
+                         no sound */
     int32_t picture_side; /* side of the image in pixels */
     int chunk;            /* frames per chunk of a video VAE; 0: a single image */
 };

@@ -128,7 +128,18 @@ static void test_accesses_for_products(void **state) {
         rotation.norm = random_bf16(SHAPE(128));
         op_rope(&x, random_bf16(2, in.dim), in, tensor_random(DTYPE_F32, SHAPE(9, 64, 2), 0, 1), rotation);
         end("rope_runs", halves ? 150 : 100, halves ? 100 : 0);
+        begin();
+        case_begin();
+        in = tensor_random(DTYPE_F32, SHAPE(12, 32 * 128), 0, 1);
+        rotation.heads = 32, rotation.axes = (struct rope_axes){3, {2, 2, 3}, 2, 0};
+        op_rope(&x, random_bf16(2, in.dim), in, tensor_random(DTYPE_F32, SHAPE(7, 682, 2), 0, 1), rotation);
+        end("rope_by_axes", 100, halves ? 100 : 0);
     }
+    begin();
+    case_begin();
+    op_group_range(&x, tensor_random(DTYPE_F32, SHAPE(5, 2), 0, 1),
+                   tensor_random(DTYPE_F32, SHAPE(1, 40, 5 * 768), 0, 1), 5, 8, 1e-6f);
+    end("range", 100, 0);
 }
 
 int main(void) {

@@ -118,10 +118,14 @@ TEST(flops_match_formulas) {
         {&family_vae_wan22_encoder, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 160 * 160},
         {&family_vae_qwen21, PIXELS / 64, 0, 0, 2 * 2 * PIXELS / 64 * 9 * 1152 * 1152},
         {&family_vae_qwen21_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
+        {&family_ltx2_audio_vae, 501 * 64, 0, 0, 2 * 2 * 501.0 * 64 * 9 * 128 * 128},
+        {&family_ltx2_vocoder, 2505, 6 * 2 * 2505.0 * 3 * 768 * 768, 0, 0},
         {&family_taesd, PIXELS / 4, 0, 0, 2 * 3 * PIXELS / 4 * 9 * 64 * 64},
         {&family_taehv, PIXELS / 4, 0, 0, 2 * 4 * PIXELS / 4 * 9 * 64 * 64},
         {&family_rrdbnet, PIXELS, 0, 0, 3 * 2 * PIXELS * 9 * (32 * (64 + 96 + 128 + 160) + 64 * 192)},
         {&family_srvgg, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 64 * 64},
+        /* Three slices a frame, without those before the first frame and after the last. */
+        {&family_ltx2_upsampler, 16 * 32 * 48, 0, 0, 2 * 2 * (3 * 16 - 2) * 32 * 48 * 9 * 1024.0 * 1024},
     };
     const struct formula *f = formulas;
     for (int i = 0; i < N_PUBLISHED; i++) {

@@ -118,7 +118,7 @@ static void test_repeated_prompt_skips_encoder(const char *folder, int encoders)
     static const struct step steps[] = {
         {.prompt = fox, .what = "first run"},
         {true, .prompt = fox, .what = "second run"},
-        {true, .prompt = fox, .width = 48, .what = "another seed and size"},
+        {true, .prompt = fox, .width = 64, .what = "another seed and size"},
         {.prompt = other, .what = "another prompt"},
         {true, .prompt = other, .negative_prompt = fox, .what = "the first prompt as negative prompt"},
         {true, .prompt = other, .cfg_scale = 1, .what = "without guidance"},

@@ -584,6 +584,8 @@ def suites(f):
         out.append(qwen3(f))
     if f.has("block.adapter.in"):
         out.append(anima_adapter(f))
+    if f.has("projection.out"):
+        out += ltx2_text(f)
     if f.has("block.mistral.in"):
         out.append(qwen3(f, "mistral", "block.mistral"))
     if f.has("block.language.in"):

@@ -278,14 +278,19 @@ def gemma3(f):
 
 
 def ltx2_text(f):
-    """Text projection and connectors of LTX-2, without a pipeline."""
-    def component(name, source, out):
-        weights = len(tensors_of(os.path.join(f.folder, f"{name}.safetensors"))[0])
+    """Text projection and connectors of LTX-2, without a pipeline or with one. A pipeline pads the prompt: other positions
+    of Gemma's rope change its states and so the projection by the rounding of angles."""
+    def component(name, source, out, tolerance="text"):
         lanes = {"prompt": dict(component=f"ltx2_{name}", source=source, text=zeros(*f.shape(out)))}
-        return suite(f"ltx2_{name}", lanes, [test("text", open_("prompt"), RUN_ALL, expect("lane.text", out, "text"))],
-                     [test("influence", open_("prompt"), influence(["lane.text"], weights))])
+        path = os.path.join(f.folder, f"{name}.safetensors")
+        weights = len(tensors_of(path)[0]) if os.path.exists(path) else 0
+        return suite(f"ltx2_{name}", lanes, [test("text", open_("prompt"), RUN_ALL, expect("lane.text", out, tolerance))],
+                     [test("influence", open_("prompt"), influence(["lane.text"], weights))] if weights else [])
 
-    return [component("projection", "source", "projected"), component("connectors", "projected", "text")]
+    if f.has("source"):
+        return [component("projection", "source", "projected"), component("connectors", "projected", "text")]
+    states = [component("projection", "gemma.states", "projection.out", "padded")] if f.has("gemma.states") else []
+    return states + [component("connectors", "projection.out", "case0.hidden.cond")]
 
 
 def qwen3vl(f):

@@ -335,6 +335,27 @@ const struct gate gate_wan_vace = {
     .other = REQUEST(VIDEO(5, 2, 1), EDITING(2)),
     .threads = 1};
 
+/* LTX-2: all guidance, of the video and of its sound. The decoder of 2.0 needs two latent rows. */
+static const int perturbed_block[] = {1};
+#define GUIDED_SOUND                                                                                         \
+    .audio_cfg_scale = 4, .stg_scale = 0.8, .stg_blocks = perturbed_block, .n_stg_blocks = 1,                \
+    .modality_scale = 2, .cfg_rescale = 0.7
+#define TWO_ROWS(...)                                                                                        \
+    {                                                                                                        \
+        .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
+        .negative_prompt = "blurry, low contrast", .width = 64, .height = 64, .seed = 42,                    \
+        .max_ram_bytes = (int64_t)1 << 36, __VA_ARGS__                                                       \
+    }
+
+const struct gate gate_ltx2 = {.request = TWO_ROWS(VIDEO(9, 1, 2.5), GUIDED_SOUND),
+                               .other = TWO_ROWS(VIDEO(9, 2, 1), .fps = 50),
+                               .threads = 1,
+                               .always = true};
+const struct gate gate_ltx23 = {.request = WIDER(VIDEO(9, 2, 2.5), FROM_FRAME, GUIDED_SOUND),
+                                .other = WIDER(VIDEO(17, 1, 1)),
+                                .threads = 2,
+                                .always = true};
+
 /* Skip-layer guidance in the second of three evaluations only. */
 static const int middle_layer[] = {1};
 #define SKIPPED(batch_)                                                                                      \

@@ -40,6 +40,7 @@ extern const struct gate gate_qwen_image, gate_qwen_edit, gate_qwen_edit_plus;
 extern const struct gate gate_qwen_image_21, gate_qwen_image_21_ref;
 extern const struct gate gate_wan21, gate_wan_i2v, gate_wan_flf2v, gate_wan_ti2v, gate_wan22, gate_wan22_i2v,
     gate_wan_vace;
+extern const struct gate gate_ltx2, gate_ltx23;
 extern const struct gate gate_sd3_medium, gate_sd35_medium, gate_sd35_large;
 extern const struct gate gate_anima;
 extern const struct gate gate_control_qwen, gate_control_sd3, gate_control_sd35;

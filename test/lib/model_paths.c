@@ -13,6 +13,10 @@ const struct sluice_model_options *model_options(struct model_paths *from) {
                                                    {"--t5xxl", from->t5xxl},
                                                    {"--vae", from->vae},
                                                    {"--taesd", from->taesd},
+                                                   {"--text-projection", from->text_projection},
+                                                   {"--connectors", from->connectors},
+                                                   {"--audio-vae", from->audio_vae},
+                                                   {"--vocoder", from->vocoder},
                                                    {"--upscaler", from->upscaler}};
     int n_parts = MODEL_PATHS - SLUICE_CONTROLS_MAX;
     for (int i = 0; i < n_parts; i++) from->parts[i] = parts[i];

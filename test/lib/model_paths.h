@@ -4,11 +4,12 @@
 
 #include "engine/sluice.h"
 
-enum { MODEL_PATHS = 13 + SLUICE_CONTROLS_MAX };
+enum { MODEL_PATHS = 17 + SLUICE_CONTROLS_MAX };
 
 struct model_paths {
     const char *model, *diffusion_model, *high_noise, *llm, *llm_vision, *llm_adapter, *clip_l, *clip_g,
-        *clip_vision, *redux, *t5xxl, *vae, *taesd, *tokenizer, *upscaler;
+        *clip_vision, *redux, *t5xxl, *vae, *text_projection, *connectors, *audio_vae, *vocoder, *taesd,
+        *tokenizer, *upscaler;
     const char *control_net[SLUICE_CONTROLS_MAX]; /* NULL: none */
     const char *edit;
     bool decodes_only;

@@ -109,7 +109,7 @@ void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place);
 /* Checks the statistics of a group norm, then the norm. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 /* Checks the first n of the RoPE tables: grids as in the supported families, at small sizes. */
-enum { ROPE_TABLES = 13 };
+enum { ROPE_TABLES = 12 };
 void case_rope_tables(int n);
 
 struct rope_case {

@@ -4,13 +4,13 @@
 #include "test/lib/rig.h"
 #include "test/lib/tables.h"
 
-enum { SIDE = 256, N_CONTROL = 5 };
+enum { SIDE = 256, N_CONTROL = 9 };
 
 static const uint8_t grey[3 * SIDE * SIDE];
 static const struct sluice_picture picture = {
     .struct_size = sizeof picture, .width = SIDE, .height = SIDE, .rgb = grey};
-static const struct sluice_picture *const control_frames[N_CONTROL] = {&picture, &picture, &picture, &picture,
-                                                                       &picture};
+static const struct sluice_picture *const control_frames[N_CONTROL] = {
+    &picture, &picture, &picture, &picture, &picture, &picture, &picture, &picture, &picture};
 static const int layers[] = {1};
 
 /* One function per flag adds its input to a request. */
@@ -126,27 +126,31 @@ static void test_family(json_t *family) {
     rig_close(&rig);
 }
 
-/* A model lists --control-net if and only if a control network lists the model. */
+/* A model lists --control-net or --upscaler if and only if such a network lists the model. */
 static void test_networks(json_t *root) {
+    static const char *const kinds[2][2] = {{"control", "--control-net"}, {"latent upscaler", "--upscaler"}};
     json_t *models = json_object_get(root, "families"), *networks = json_object_get(root, "networks");
     json_t *family, *network, *model;
     size_t i, j, k;
     int n_upscalers = 0;
-    json_array_foreach(models, i, family) {
-        int n = 0;
-        json_array_foreach(networks, j, network) json_array_foreach(json_object_get(network, "of"), k, model)
-            n += !strcmp(json_string_value(model), word(family, "name"));
-        check((n > 0) == (find_take(family, "--control-net") != NULL), "%s: %d control networks",
-              word(family, "name"), n);
-    }
+    for (int kind = 0; kind < 2; kind++) json_array_foreach(models, i, family) {
+            int n = 0;
+            json_array_foreach(networks, j, network) {
+                if (strcmp(word(network, "kind"), kinds[kind][0]) != 0) continue;
+                json_array_foreach(json_object_get(network, "of"), k, model) n +=
+                    !strcmp(json_string_value(model), word(family, "name"));
+            }
+            check((n > 0) == (find_take(family, kinds[kind][1]) != NULL), "%s: %d of %s",
+                  word(family, "name"), n, kinds[kind][1]);
+        }
     json_array_foreach(networks, j, network) {
-        bool control = !strcmp(word(network, "kind"), "control");
-        n_upscalers += !control;
+        bool of_all = !strcmp(word(network, "kind"), "upscaler");
+        n_upscalers += strcmp(word(network, "kind"), "control") != 0;
         check(real(network, "bytes") > 0, "%s: no size", word(network, "name"));
-        check(!control == !json_array_size(json_object_get(network, "of")), "%s: %zu models",
+        check(of_all == !json_array_size(json_object_get(network, "of")), "%s: %zu models",
               word(network, "name"), json_array_size(json_object_get(network, "of")));
     }
-    check(n_upscalers == 2, "%d upscalers", n_upscalers);
+    check(n_upscalers == 3, "%d upscalers", n_upscalers);
 }
 
 /* Families without a title, such as the synthetic one of the test library, are not published models. */
