@@ -41,34 +41,34 @@ static struct tensor ltx2_norm(struct context *x, struct tensor rows, struct ten
 }
 
 /* How queries or keys are rotated. n_axes 0: they are not. */
-struct ltx2_rotation {
+struct ltx2_turn {
     struct tensor table;
     struct rope_axes axes;
     int heads;
 };
 
-static struct ltx2_rotation ltx2_rotation(const struct ltx2_stream *s, int32_t first) {
-    struct ltx2_rotation rotation = {s->rope, s->axes, s->heads};
-    rotation.axes.first = first;
-    return rotation;
+static struct ltx2_turn ltx2_turn(const struct ltx2_stream *s, int32_t first) {
+    struct ltx2_turn turn = {s->rope, s->axes, s->heads};
+    turn.axes.first = first;
+    return turn;
 }
 
-static struct ltx2_rotation ltx2_cross_rotation(const struct ltx2_stream *s, int32_t first) {
-    struct ltx2_rotation rotation = {s->cross_rope, s->cross_axes, s->heads};
-    rotation.axes.first = first;
-    return rotation;
+static struct ltx2_turn ltx2_cross_turn(const struct ltx2_stream *s, int32_t first) {
+    struct ltx2_turn turn = {s->cross_rope, s->cross_axes, s->heads};
+    turn.axes.first = first;
+    return turn;
 }
 
 /* Computes queries or keys: linear layer, RMS norm over all heads together, rope. */
 static void ltx2_project(struct context *x, struct tensor out, struct tensor in,
-                         const struct linear_weights *w, struct tensor norm, struct ltx2_rotation rotation) {
+                         const struct linear_weights *w, struct tensor norm, struct ltx2_turn turn) {
     uint64_t before = x->scratch->used;
     struct tensor heads = context_unrounded(x, out);
     mmdit_linear(x, heads, in, w);
-    op_rms_norm(x, rotation.axes.n_axes ? heads : out, heads, norm, ltx2_fixed_eps, (struct modulation){0});
-    if (rotation.axes.n_axes)
-        op_rope(x, out, heads, rotation.table,
-                (struct rotation){.heads = rotation.heads, .pairs = ROPE_HALVES, .axes = rotation.axes});
+    op_rms_norm(x, turn.axes.n_axes ? heads : out, heads, norm, ltx2_fixed_eps, (struct modulation){0});
+    if (turn.axes.n_axes)
+        op_rope(x, out, heads, turn.table,
+                (struct rotation){.heads = turn.heads, .pairs = ROPE_HALVES, .axes = turn.axes});
     x->scratch->used = before;
 }
 
@@ -109,14 +109,14 @@ void ltx2_attend_self(struct context *x, const struct ltx2_attention_weights *w,
     for (struct ltx2_rows at = {0}; !values_only && ltx2_next(x, s, &at); x->scratch->used = mark) {
         struct tensor n = ltx2_norm(x, ltx2_rows_of(s->tokens, &at), s->range[at.i_range].modulation,
                                     PART_SELF, PART_SELF + 1, s->eps);
-        ltx2_project(x, ltx2_rows_of(kv.k, &at), n, &w->k, w->k_norm, ltx2_rotation(s, at.first));
+        ltx2_project(x, ltx2_rows_of(kv.k, &at), n, &w->k, w->k_norm, ltx2_turn(s, at.first));
         mmdit_linear(x, ltx2_rows_of(kv.v, &at), n, &w->v);
     }
     for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
         struct tensor t = ltx2_rows_of(s->tokens, &at), modulation = s->range[at.i_range].modulation;
         struct tensor n = ltx2_norm(x, t, modulation, PART_SELF, PART_SELF + 1, s->eps);
         struct tensor q = context_operand(x, 2, t.dim);
-        if (!values_only) ltx2_project(x, q, n, &w->q, w->q_norm, ltx2_rotation(s, at.first));
+        if (!values_only) ltx2_project(x, q, n, &w->q, w->q_norm, ltx2_turn(s, at.first));
         ltx2_attend(x, w, t, n, q, values_only ? NULL : &kv, s->heads,
                     mmdit_chunk(modulation, PART_SELF + 2, dim));
     }
@@ -129,7 +129,7 @@ void ltx2_attend_text(struct context *x, const struct ltx2_attention_weights *w,
     bool modulated = s->range[0].modulation.dim[1] / dim > PART_TEXT;
     uint64_t before = x->scratch->used;
     struct ltx2_kv kv = ltx2_kv_alloc(x, text.dim[0], dim);
-    ltx2_project(x, kv.k, text, &w->k, w->k_norm, (struct ltx2_rotation){0});
+    ltx2_project(x, kv.k, text, &w->k, w->k_norm, (struct ltx2_turn){0});
     mmdit_linear(x, kv.v, text, &w->v);
     uint64_t mark = x->scratch->used;
     for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
@@ -138,7 +138,7 @@ void ltx2_attend_text(struct context *x, const struct ltx2_attention_weights *w,
         if (modulated) gate = mmdit_chunk(modulation, PART_TEXT + 2, dim);
         struct tensor n = modulated ? ltx2_norm(x, t, modulation, PART_TEXT, PART_TEXT + 1, s->eps)
                                     : ltx2_norm(x, t, modulation, -1, -1, s->eps);
-        ltx2_project(x, q, n, &w->q, w->q_norm, (struct ltx2_rotation){0});
+        ltx2_project(x, q, n, &w->q, w->q_norm, (struct ltx2_turn){0});
         ltx2_attend(x, w, t, n, q, &kv, s->heads, gate);
     }
     x->scratch->used = before;
@@ -166,7 +166,7 @@ void ltx2_project_cross(struct context *x, const struct ltx2_attention_weights *
     uint64_t mark = x->scratch->used;
     for (struct ltx2_rows at = {0}; ltx2_next(x, s, &at); x->scratch->used = mark) {
         struct tensor n = ltx2_norm(x, ltx2_rows_of(s->tokens, &at), modulation, part + 1, part, s->eps);
-        ltx2_project(x, ltx2_rows_of(kv->k, &at), n, &w->k, w->k_norm, ltx2_cross_rotation(s, at.first));
+        ltx2_project(x, ltx2_rows_of(kv->k, &at), n, &w->k, w->k_norm, ltx2_cross_turn(s, at.first));
         mmdit_linear(x, ltx2_rows_of(kv->v, &at), n, &w->v);
     }
 }
@@ -178,7 +178,7 @@ void ltx2_attend_cross(struct context *x, const struct ltx2_attention_weights *w
         struct tensor t = ltx2_rows_of(s->tokens, &at);
         struct tensor n = ltx2_norm(x, t, modulation, part + 1, part, s->eps);
         struct tensor q = context_operand(x, 2, (int32_t[]){at.rows, kv->k.dim[1]});
-        ltx2_project(x, q, n, &w->q, w->q_norm, ltx2_cross_rotation(s, at.first));
+        ltx2_project(x, q, n, &w->q, w->q_norm, ltx2_cross_turn(s, at.first));
         ltx2_attend(x, w, t, n, q, kv, heads, mmdit_chunk(modulation, CROSS_GATE, t.dim[1]));
     }
 }

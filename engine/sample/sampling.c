@@ -13,7 +13,7 @@ static bool is_named_schedule(const struct schedule *schedule) {
 }
 
 const char *sampling_schedule_name(const struct sampling *s) {
-    if (is_named_schedule(s->schedule) || s->schedule == &schedule_sigmas) return s->schedule->name;
+    if (is_named_schedule(s->schedule) || s->schedule == &schedule_given) return s->schedule->name;
     return spacing_names[s->prediction->is_flow ? SPACING_LINSPACE : s->grid.spacing];
 }
 
@@ -113,7 +113,7 @@ static enum status choose_sigmas(const struct sampling_choice *choice, struct sa
                          "--sigmas cannot be combined with --scheduler" FOUND "--scheduler %s" EXPECTED
                          "one of the two",
                          choice->schedule);
-    s->schedule = &schedule_sigmas;
+    s->schedule = &schedule_given;
     s->grid.given = choice->sigmas;
     return sampling_check_sigmas("--sigmas", choice->sigmas, choice->steps, e);
 }

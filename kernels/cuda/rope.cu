@@ -233,7 +233,7 @@ __device__ static inline struct axis_rows axis_rows_of(const struct rope_axes &a
 }
 
 /* Returns cosine and sine of a pair of a row, counted over its heads. */
-__device__ static inline float2 axis_rotation(const struct rope_call &r, const struct axis_rows &place,
+__device__ static inline float2 axis_turn(const struct rope_call &r, const struct axis_rows &place,
                                           int64_t pair) {
     int32_t turning = (int32_t)pair - r.axes.still;
     if (turning < 0) return make_float2(1, 0);
@@ -250,8 +250,8 @@ __device__ static inline float4 rotate_by_axes(const struct rope_call &r, const 
     int32_t c = r.runs.c, half = c / 2;
     float v[4];
     if (!r.halves) {
-        float2 t = axis_rotation(r, place, first + i / 2), u = make_float2(1, 0);
-        if (i + 2 < c) u = axis_rotation(r, place, first + i / 2 + 1);
+        float2 t = axis_turn(r, place, first + i / 2), u = make_float2(1, 0);
+        if (i + 2 < c) u = axis_turn(r, place, first + i / 2 + 1);
         return rotate_adjacent(held, make_float4(t.x, t.y, u.x, u.y));
     }
 #pragma unroll
@@ -259,7 +259,7 @@ __device__ static inline float4 rotate_by_axes(const struct rope_call &r, const 
         int32_t pair = i + j < half ? i + j : i + j - half;
         v[j] = 0;
         if (i + j >= c) continue;
-        float2 t = axis_rotation(r, place, first + pair);
+        float2 t = axis_turn(r, place, first + pair);
         float2 both = rotate_pair(head[pair], head[pair + half], t.x, t.y);
         v[j] = i + j < half ? both.x : both.y;
     }
