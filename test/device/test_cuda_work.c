@@ -250,8 +250,9 @@ static const struct random_component_sizes blocks[] = {
     {COMPONENT(ltx2_upsampler, NULL, 0, BF16, 1, 1, 20, 4, 4, 20, 32, 1), .latent_frames = 3,
      .latent_columns = 5},
     {COMPONENT(ltx2_audio_vae, "resnet", 1, BF16, 1, 1, 1, 1, 1, 3, 12, 2, 2), .sound = {3, 5, 4}},
-    {COMPONENT(ltx2_vocoder, "resnet", 5, F16, 1, 1, 1, 1, 1, 0, 32), .sound = {2, 3, 64}},
-    {COMPONENT(ltx2_vocoder, NULL, 0, F16, 1, 1, 1, 1, 1, 1, 64), .sound = {2, 2, 64}},
+    {COMPONENT(ltx2_vocoder, "resnet", 2, F16, 1, 1, 1, 1, 1, 0, 32), .sound = {2, 2, 64}},
+    {FIRST_BLOCK(ltx2_vocoder, "resnet", F16, 1, 1, 1, 1, 1, 1, 64), .sound = {2, 1, 64}},
+    {FIRST_BLOCK(ltx2_vocoder, "mel_stft", F16, 1, 1, 1, 1, 1, 1, 64), .sound = {2, 1, 64}},
     {COMPONENT(rrdbnet, NULL, 0, BF16, 1, 1, 1, 1, 9, 20, 1, 12, 2, 1)},
     {COMPONENT(srvgg, NULL, 0, BF16, 1, 1, 1, 1, 9, 20, 3, 3)},
 };
