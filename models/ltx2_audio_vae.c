@@ -286,7 +286,7 @@ static const struct expectation audio_expects[] = {
 
 #define AUDIO_CONV1(level) "decoder.up." #level ".block.0.conv1.conv.weight"
 static const struct dimension audio_dimensions[] = {
-    {"latent_channels", 8, 1, 128, .place = AUDIO_LATENT, OF_TENSOR(4, 1, "decoder.conv_in.conv.weight"),
+    {"sound_latent_channels", 8, 1, 128, .place = AUDIO_LATENT, OF_TENSOR(4, 1, "decoder.conv_in.conv.weight"),
      .key = "latent_channels"},
     {"audio_channels", 128, 1, 8192, .place = AUDIO_CHANNELS, OF_TENSOR(4, 0, AUDIO_CONV1(0)),
      .key = "base_channels"},

@@ -51,8 +51,9 @@ void tokenizer_set_pad(struct tokenizer *tokenizer, int id);
 enum { TOKENIZER_HEAP_BYTES = 4 << 20 };
 /* Upper bound of the temporary heap bytes needed to open a published tokenizer, from file sizes alone: 4 MB
  * plus 16 bytes per byte of file (measured: 6 to 12, see reading.c). Kept afterwards: 3.9 MB for a
- * Qwen3-sized tokenizer (9.5 MB with ignore_merges), 11.4 MB for Mistral's, 1.1 MB for CLIP, 3 to 6 MB for a
- * unigram model of 32,100 pieces. 0 if the path is too long to open. */
+ * Qwen3-sized tokenizer (9.5 MB with ignore_merges), 11.4 MB for Mistral's, 26.5 MB for a SentencePiece BPE
+ * of Gemma's size, 1.1 MB for CLIP, 3 to 6 MB for a unigram model of 32,100 pieces. 0 if the path is too long
+ * to open. */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
 
 #endif

@@ -37,6 +37,8 @@ import krea.bf16
 import krea.specs
 import ovis.bf16
 import ovis.specs
+import ltx.bf16
+import ltx.specs
 import qwen.bf16
 import qwen.specs
 import qwen21.bf16
@@ -227,9 +229,11 @@ def make(folder, family):
         bf16, f32 = deviation(value, truth[name]), deviation(expected, truth[name])
         print(f"{name:32} bf16 {bf16['l2']:.2e} max {bf16['max']:.2e} bias {bf16['bias']:.2e}; f32 reference tensor {f32['l2']:.1e}")
         assert f32["l2"] < bf16["l2"] / 100, name
-        if name.endswith("latent"):
+        kind = name.split(".")[-1]
+        if kind in ("latent", "sound") and name.startswith("case"):
+            each = "image" if kind == "latent" else kind
             for k in range(len(value)):
-                out[f"latent {entry(name, family.renamed).split(' ', 1)[1].removesuffix(' latent')} image {k}"] = deviation(value[k], truth[name][k])
+                out[f"{kind} {entry(name, family.renamed).split(' ', 1)[1].removesuffix(f' {kind}')} {each} {k}"] = deviation(value[k], truth[name][k])
         else:
             out[entry(name, family.renamed)] = bf16 | family.independent(name, known)
     family.add_names(out)
@@ -253,6 +257,7 @@ def main():
     families |= {name: unet.bf16.family for name in unet.specs.FORMS} | {name: qwen.bf16.family for name in qwen.specs.FORMS}
     families |= {name: unet.control_bf16.family for name in unet.control.FORMS}
     families |= {name: qwen21.bf16.family for name in qwen21.specs.FORMS}
+    families |= {name: ltx.bf16.family for name in ltx.specs.FORMS}
     families |= {name: wan.bf16.family for name in wan.specs.FORMS} | {name: sd3.bf16.family for name in sd3.specs.FORMS}
     families |= {name: anima.bf16.family for name in anima.specs.FORMS}
     families |= {name: types.SimpleNamespace(everything=module.everything, add_names=lambda _errors: None, independent=None, renamed={})

@@ -142,7 +142,7 @@ static struct tensor run_half(struct half *h, struct device *device, bool on_hos
     hooks.evaluation_begins = chunk_begins;
     hooks.evaluation_ended = chunk_ended;
     for (int i = 0; i <= on_host; i++) {
-        plan_solve(&h->run.need, plenty, i ? h->run.plan.vram_least_bytes : plenty, &h->run.plan);
+        plan_solve(&h->run.need, plenty, i ? (int64_t)h->run.plan.vram_least_bytes : plenty, &h->run.plan);
         check(h->run.plan.stage[0].pictures_on_host == i, "frames lie in %s memory", i ? "host" : "device");
         memset(h->result.data, 0xff, (size_t)tensor_bytes(&h->result));
         h->run.run.hooks = &hooks;
