@@ -194,11 +194,11 @@ char *block_weight_name(const char *format, int number, char *out);
 const char *block_weight_pattern(const struct block_ref *ref, const struct weight_spec *spec, int i,
                                  int *number);
 
-/* The row ranges of a tensor that make up a weight, in order: parts of a fused tensor, or the part of the
- * block with this number (weight_spec.row_parts). */
+/* The row ranges of a tensor that make up a weight, in order: parts of a fused tensor, or one of equal parts
+ * (weight_spec.row_parts), which the block's number selects. */
 struct weight_parts {
     int n;        /* number of ranges; 0: the weight is the whole tensor */
-    int32_t rows; /* number of rows of the fused tensor; -1: more than INT32_MAX */
+    int32_t rows; /* number of rows of the tensor in the file; -1: more than INT32_MAX */
     struct {
         int32_t first, rows;
     } at[WEIGHT_SLICES_MAX];
