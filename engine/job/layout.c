@@ -213,8 +213,7 @@ static void connect_upscale(const struct job *job, const struct layout *l, int s
         lanes[i] = (struct lane){.picture = l->upscale.input, .enlarged = l->upscale.enlarged};
 }
 
-/* A lane reads the first pass's final latent of a video and writes the latent that the second pass begins
- * with. */
+/* A lane reads the final latent of the first pass and writes the second pass's latent. */
 static void connect_upsample(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     (void)s;
     for (int i = 0; i < job->latents.batch; i++)
