@@ -77,7 +77,7 @@ bool sluice_model_has_sound(const sluice_model *model) {
 /* Sets the defaults of LTX-2's guidance. A model with fewer blocks than the published one lacks the last
  * published blocks of spatio-temporal guidance, or has none of them, which turns this guidance off. */
 static void set_denoised_guidance(const sluice_model *model, struct sluice_request *request) {
-    int last = component_last_block(model_component(model, FAMILY_DENOISER)), n = 0;
+    int last = component_last_perturbable(model_component(model, FAMILY_DENOISER)), n = 0;
     const int *blocks = model->recipe->defaults.guides.stg_blocks;
     while (n < STG_BLOCKS_MAX && blocks[n] >= 0 && blocks[n] <= last) n++;
     request->stg_blocks = blocks;

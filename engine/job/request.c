@@ -208,7 +208,7 @@ static enum status check_sound(const struct job *job, struct error *e) {
                          "--stg-blocks too, the blocks of this guidance");
     if (r->n_stg_blocks && !r->stg_blocks)
         return bad_value(e, "n_stg_blocks", r->n_stg_blocks, "stg_blocks to be set, not NULL");
-    int last = component_last_block(model_component(m, FAMILY_DENOISER));
+    int last = component_last_perturbable(model_component(m, FAMILY_DENOISER));
     snprintf(expected, sizeof expected, "blocks from 0 to %d", last);
     for (int i = 0; i < r->n_stg_blocks; i++)
         if (r->stg_blocks[i] < 0 || r->stg_blocks[i] > last)

@@ -50,7 +50,8 @@ struct block_kind {
     /* Quantisation does not change the weights of this kind: used for VAEs and for small weights that affect
      * the whole result (embedders, final layers). Embedding tables are never quantised either. */
     bool never_quantised;
-    bool skippable; /* skip-layer guidance may skip the block: its input passes unchanged */
+    bool skippable;   /* skip-layer guidance may skip the block: its input passes unchanged */
+    bool perturbable; /* spatio-temporal guidance may perturb its self-attention (lane.stg_blocks) */
     enum update_rate update_rate;
     /* Forward function: computes one visit for one lane. weights: the weights structure, pointing into the
      * packed block. Must not read tensor values: a dry run has none. */

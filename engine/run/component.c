@@ -521,9 +521,9 @@ enum status component_bind(struct component *c, const struct config *config, str
     return e->code == OK ? check_leftovers(c, e) : e->code;
 }
 
-int component_last_block(const struct component *c) {
-    int last = 0;
+int component_last_perturbable(const struct component *c) {
+    int last = -1;
     for (int i = 0; i < c->n_blocks; i++)
-        if (c->blocks[i].number > last) last = c->blocks[i].number;
+        if (c->blocks[i].kind->perturbable && c->blocks[i].number > last) last = c->blocks[i].number;
     return last;
 }

@@ -412,8 +412,9 @@ struct tensor component_state_tensor(const struct component *c, const struct lan
 static inline int component_frame_factor(const struct component *c) {
     return c->frame_factor ? c->frame_factor : 1;
 }
-/* Returns the largest block number, at least 0. The layers of a transformer are numbered from 0. */
-int component_last_block(const struct component *c);
+/* Returns the largest number of a block that spatio-temporal guidance can perturb (block_kind.perturbable);
+ * -1: there is none. These blocks are numbered from 0. */
+int component_last_perturbable(const struct component *c);
 /* Splits the frames of a latent into the chunks of a VAE: see family_lanes.chunks. */
 int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
 
