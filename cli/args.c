@@ -55,7 +55,7 @@ int value_real(const struct flag *flag, const char *text, double *out, struct sl
 }
 
 /* Parses a number within the flag's range; sets *end to the first character after the number. */
-static bool read_scale(const struct flag *flag, const char *text, char **end, double *out) {
+static bool read_number(const struct flag *flag, const char *text, char **end, double *out) {
     *out = strtod(text, end);
     size_t bytes = (size_t)(*end - text);
     bool plain = starts_number(text) && strcspn(text, "xXpP") >= bytes && isfinite(*out);
@@ -67,9 +67,9 @@ static int value_scales(const struct flag *flag, const char *text, struct scales
                         struct sluice_error *e) {
     char expected[112], *end;
     struct scales scales = {0};
-    bool right = read_scale(flag, text, &end, &scales.high);
-    if (right && *end == ',') right = read_scale(flag, end + 1, &end, &scales.low) && scales.low > 0;
-    snprintf(expected, sizeof expected, "a number from %g to %g, or two with a comma, the second above 0",
+    bool right = read_number(flag, text, &end, &scales.first);
+    if (right && *end == ',') right = read_number(flag, end + 1, &end, &scales.second) && scales.second > 0;
+    snprintf(expected, sizeof expected, "a number from %g to %g, or two as A,B, the second above 0",
              flag->least, flag->most);
     if (!right || *end) return fail_value(e, flag->name, text, expected);
     *out = scales;
@@ -101,7 +101,7 @@ static int value_layers(const struct flag *flag, const char *text, struct layers
     return right && !*at ? SLUICE_OK : fail_value(e, flag->name, text, expected);
 }
 
-/* Parses a list of numbers, "1,0.9,0.5". */
+/* Parses a list of sigmas, "1,0.9,0.5". The library checks that they decrease. */
 static int value_sigmas(const struct flag *flag, const char *text, struct sigmas *out,
                         struct sluice_error *e) {
     char expected[96], *end = NULL;
@@ -109,13 +109,14 @@ static int value_sigmas(const struct flag *flag, const char *text, struct sigmas
     bool right = true;
     out->n = 0;
     do {
-        right = out->n < SIGMAS_MAX && read_scale(flag, at, &end, &out->at[out->n]) &&
+        right = out->n < SIGMAS_MAX && read_number(flag, at, &end, &out->at[out->n]) &&
                 out->at[out->n] > flag->least;
-        out->n += right;
-        at = right ? end + 1 : at;
-    } while (right && *end == ',');
-    snprintf(expected, sizeof expected, "decreasing numbers above %g, up to %g, as 1,0.9,0.5, at most %d",
-             flag->least, flag->most, SIGMAS_MAX);
+        if (!right) break;
+        out->n++;
+        at = end + 1;
+    } while (*end == ',');
+    snprintf(expected, sizeof expected, "at most %d decreasing numbers above %g, to %g, such as 1,0.9,0.5",
+             SIGMAS_MAX, flag->least, flag->most);
     return right && !*end ? SLUICE_OK : fail_value(e, flag->name, text, expected);
 }
 

@@ -42,7 +42,7 @@ enum flag_kind {
     FLAG_REAL_ABOVE,     /* as FLAG_REAL, without the number `least` itself */
     FLAG_SCALES,         /* one or two numbers in [least, most], stored as struct scales */
     FLAG_LAYERS,         /* layer numbers in [least, most], stored as struct layers */
-    FLAG_SIGMAS,         /* numbers above `least`, up to `most`, stored as struct sigmas */
+    FLAG_SIGMAS,         /* list of numbers above `least`, up to `most`, stored as struct sigmas */
     FLAG_SEED,           /* struct seed */
     FLAG_SIZE,           /* size of RAM in bytes, stored as int64_t */
     FLAG_DEVICE_SIZE,    /* struct device_size */
@@ -164,10 +164,10 @@ struct device_size {
     double percent;
 };
 
-/* Two numbers: guidance scales of the high-noise and the low-noise transformer, or values for video and
- * sound. low 0: only one was given, for both. */
+/* One or two numbers: guidance scales of the high-noise and the low-noise transformer, or values for video
+ * and sound. second 0: one number was given, for both. */
 struct scales {
-    double high, low;
+    double first, second;
 };
 
 enum { LAYERS_MAX = 64 };
@@ -175,6 +175,7 @@ struct layers {
     int at[LAYERS_MAX], n;
 };
 
+/* Sigmas of the steps: --sigmas, --upscale-sigmas. */
 enum { SIGMAS_MAX = 256 };
 struct sigmas {
     double at[SIGMAS_MAX];

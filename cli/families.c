@@ -207,14 +207,15 @@ static void print_strings(const char *separator, const json_t *list) {
 static void print_networks(const json_t *root, const char *kind, const char *heading) {
     size_t i;
     json_t *network;
-    printf("\n%-20s %9s  %s\n", heading, "in bf16", *kind == 'u' ? "name" : "models");
+    bool fits_all = !strcmp(kind, "upscaler"); /* its "of" is empty */
+    printf("\n%-20s %9s  %s\n", heading, "in bf16", fits_all ? "name" : "models");
     json_array_foreach(json_object_get(root, "networks"), i, network) {
         char bytes[32];
         if (strcmp(field_string(network, "kind"), kind) != 0) continue;
         printf("%-20s %9s  ", field_string(network, "name"),
                progress_bytes(field_number(network, "bytes"), bytes));
         print_strings(", ", json_object_get(network, "of"));
-        printf("%s\n", *kind == 'u' ? field_string(network, "title") : "");
+        printf("%s\n", fits_all ? field_string(network, "title") : "");
     }
 }
 
@@ -270,16 +271,16 @@ static void print_contents(const json_t *family) {
 
 static void print_network(const json_t *network) {
     char bytes[32];
-    bool of_models = strcmp(field_string(network, "kind"), "upscaler") != 0;
+    bool fits_all = !strcmp(field_string(network, "kind"), "upscaler");
     const char *size_for = json_string_value(json_object_get(network, "bytes_for"));
     printf("%s: %s\n", field_string(network, "name"), field_string(network, "title"));
     printf("size      %s in bf16%s%s\n", progress_bytes(field_number(network, "bytes"), bytes),
            size_for ? ", for " : "", size_for ? size_for : "");
     printf("flag      %s FILE; with `plan --family`, %s %s\n", field_string(network, "flag"),
            field_string(network, "flag"), field_string(network, "name"));
-    if (of_models) printf("models    ");
-    if (of_models) print_strings(", ", json_object_get(network, "of"));
-    printf(of_models ? "\n" : "models    all; also `sluice upscale`, and between passes --hires-upscaler\n");
+    printf("models    ");
+    print_strings(", ", json_object_get(network, "of"));
+    printf(fits_all ? "all; also `sluice upscale`, and between passes --hires-upscaler\n" : "\n");
     if (json_array_size(json_object_get(network, "modes"))) {
         printf("modes     ");
         print_strings(", ", json_object_get(network, "modes"));

@@ -179,7 +179,7 @@ static int put_video(struct generation *generation, const char *name, const stru
                                       .fps = generation->request.fps,
                                       .quality = content->quality,
                                       .parameters = content->parameters};
-    const struct sound *sound = &generation->sounds[image->index % SLUICE_BATCH_MAX];
+    const struct sound *sound = &generation->sounds[image->index];
     if (sound->pcm) settings.sound = sound;
     struct video *video = generation->video;
     int status = video ? SLUICE_OK : video_open(name, &settings, &video, e);
@@ -190,10 +190,11 @@ static int put_video(struct generation *generation, const char *name, const stru
     return video_close(video, e);
 }
 
-/* After a video's last frame: writes the sound to a WAV file if the video's format has no sound track. */
+/* After a video's last frame: writes the sound to a WAV file if the video's format has no sound track, and
+ * frees it. */
 static int finish_sound(struct generation *generation, int index, const char *pattern,
                         struct output_item item, struct sluice_error *e) {
-    struct sound *sound = &generation->sounds[index % SLUICE_BATCH_MAX];
+    struct sound *sound = &generation->sounds[index];
     char name[PATH_MAX];
     int status = SLUICE_OK;
     if (sound->pcm && !video_takes_sound(pattern)) {
@@ -244,7 +245,7 @@ static void on_image(void *user, const struct sluice_image *image) {
 static void on_sound(void *user, const struct sluice_sound *sound) {
     struct generation *generation = user;
     struct sluice_error *failure = &generation->failure;
-    if (!failure->code && sound_copy(&generation->sounds[sound->index % SLUICE_BATCH_MAX], sound, failure))
+    if (!failure->code && sound_copy(&generation->sounds[sound->index], sound, failure))
         sluice_cancel(generation->session);
 }
 
@@ -274,6 +275,7 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
 
 /* ---- a run ---- */
 
+/* True if the library will pass a sound for each video (on_sound). */
 static bool makes_sound(const struct generation *generation) {
     return sluice_model_has_sound(generation->model) && !generation->args->no_audio && !generation->latent &&
            !generation->upscales;

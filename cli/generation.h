@@ -46,8 +46,8 @@ struct generation {
     int n_written;       /* number of images or videos that are completely written */
     struct video *video; /* the video file that is being written, or NULL */
     struct frames frames;
-    struct sound
-        sounds[SLUICE_BATCH_MAX]; /* sounds of videos whose frames are not complete; pcm NULL: none */
+    /* Sounds of the batch's videos, each kept until its video is complete; pcm NULL: none. */
+    struct sound sounds[SLUICE_BATCH_MAX];
     struct previews previews;
     bool has_run;   /* a run was started, so sluice_report has a report */
     double started; /* progress_clock() at the start of the program */

@@ -224,6 +224,8 @@ static void name_stage(const struct progress *progress, const char *stage, char 
         {"hoist", "preparing", "preparing"},
         {"denoise", "sampling", "sampling %d %ss"},
         {"decode", "decoding (VAE)", "decoding (VAE)"},
+        {"sound", "decoding the sound", "decoding the sounds"},
+        {"vocoder", "synthesising the sound", "synthesising the sounds"},
         {"upscale", "enlarging", "enlarging"},
         {"upsample", "enlarging the latent", "enlarging the latent"},
     };

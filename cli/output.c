@@ -424,27 +424,25 @@ int output_check_report(const struct args *args, struct output_item item, struct
     return output_check_no_image(args, item, "--report", args->report, e);
 }
 
+/* Checks that the file of --save-latent or --save-audio-latent can be written and is no other file of the
+ * run. */
+static int check_latent_file(const struct args *args, struct output_item item, const char *flag,
+                             const char *name, struct sluice_error *e) {
+    int status = args->no_decode ? SLUICE_OK : output_check_no_image(args, item, flag, name, e);
+    if (!status) status = output_check_distinct("--dump", args->dump, flag, name, e);
+    if (!status) status = output_check_inputs(args, flag, name, e);
+    return status ? status : outfile_probe(name, e);
+}
+
 int output_check(const struct args *args, struct output_item item, struct sluice_error *e) {
     int status = output_check_report(args, item, e);
     if (!status && !args->no_decode) status = check_images(args, item, e);
     if (!status && args->report && strcmp(args->report, "-") != 0) status = outfile_probe(args->report, e);
-    if (!status && args->save_latent) {
-        if (!args->no_decode)
-            status = output_check_no_image(args, item, "--save-latent", args->save_latent, e);
-        if (!status)
-            status = output_check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
-        if (!status) status = output_check_inputs(args, "--save-latent", args->save_latent, e);
-        if (!status) status = outfile_probe(args->save_latent, e);
-    }
-    if (!status && args->save_audio_latent) {
-        const char *flag = "--save-audio-latent", *name = args->save_audio_latent;
-        if (!args->no_decode) status = output_check_no_image(args, item, flag, name, e);
-        if (!status) status = output_check_distinct(flag, name, "--save-latent", args->save_latent, e);
-        if (!status) status = output_check_distinct(flag, name, "--report", args->report, e);
-        if (!status) status = output_check_distinct("--dump", args->dump, flag, name, e);
-        if (!status) status = output_check_inputs(args, flag, name, e);
-        if (!status) status = outfile_probe(name, e);
-    }
+    const char *latent = args->save_latent, *sound = args->save_audio_latent;
+    if (!status && latent) status = check_latent_file(args, item, "--save-latent", latent, e);
+    if (!status) status = output_check_distinct("--save-audio-latent", sound, "--save-latent", latent, e);
+    if (!status) status = output_check_distinct("--save-audio-latent", sound, "--report", args->report, e);
+    if (!status && sound) status = check_latent_file(args, item, "--save-audio-latent", sound, e);
     if (!status && args->dump) status = check_dump(args, e);
     if (status || !args->prompt_cache) return status;
     /* Creates the folder of --prompt-cache. A read-only folder is only read, with a warning. */
@@ -493,7 +491,7 @@ void output_count_memory(const struct args *args, int frames, bool alpha, bool s
     const struct video_format *video = video_format_find(pattern);
     request->caller_bytes = 0;
     if (args->no_decode) return;
-    if (sound && !args->no_audio && request->fps > 0)
+    if (sound && request->fps > 0)
         request->caller_bytes = request->batch * sound_bytes((double)frames / request->fps);
     if (!video) {
         request->image_bytes_a_pixel = picture_write_bytes_a_pixel(pattern, alpha);

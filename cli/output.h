@@ -49,12 +49,12 @@ int output_check_inputs(const struct args *args, const char *flag, const char *n
 bool output_next(struct output_item *item);
 /* Returns --output or the default: output.mp4 for several frames if it can be written, else output.png. */
 const char *output_pattern(const struct args *args, int frames);
-/* Adds to the request the memory that encoding the images or videos needs. alpha: images have alpha; sound:
- * videos have sound. */
+/* Sets the memory that encoding the images or videos needs, in the request (caller_bytes,
+ * image_bytes_a_pixel). alpha: images have alpha; sound: videos have sound. */
 void output_count_memory(const struct args *args, int frames, bool alpha, bool sound,
                          struct sluice_request *request);
-/* Makes the name of a video's sound file: --output with the extension .wav, as sound of a GIF or of frames.
- */
+/* Makes the name of the WAV file for the sound of a GIF or of frames: the output's name with the extension
+ * .wav, that of a folder with .wav behind it. Exit code 6 if the name is too long. */
 int output_sound_name(const char *pattern, struct output_item item, char out[PATH_MAX],
                       struct sluice_error *e);
 

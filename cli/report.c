@@ -172,7 +172,8 @@ static void print_enlargements(FILE *to, const struct args *args, const struct s
     const char *hires = request->hires_upscaler ? request->hires_upscaler : "latent";
     const char *network = part_path(args, request->upscale_latent ? "--upscaler" : "--hires-upscaler");
     double scale = request->hires_scale;
-    if (request->upscale_latent && image->first_width) scale = (double)image->width / image->first_width;
+    if (request->upscale_latent && image->first_width) /* the factor is the upscaler's */
+        scale = (double)image->width / image->first_width;
     if (image->first_width) {
         fprintf(to, ", Denoising strength: %.9g, Hires upscale: %.9g, Hires steps: %d, Hires upscaler: ",
                 image->hires_strength, scale, image->hires_steps);

@@ -302,29 +302,29 @@ static void fill_images(struct sluice_request *request, const struct args *args,
 
 static void fill_guidance(struct sluice_request *request, const struct args *args) {
     if (args_has_flag(args, "--cfg-scale")) {
-        request->cfg_scale = args->cfg_scale.high;
-        request->cfg_scale_low = args->cfg_scale.low;
-        request->audio_cfg_scale = 0; /* the same, without --audio-cfg-scale */
+        request->cfg_scale = args->cfg_scale.first;
+        request->cfg_scale_low = args->cfg_scale.second;
+        request->audio_cfg_scale = 0; /* equal to cfg_scale, unless --audio-cfg-scale follows */
     }
     if (args_has_flag(args, "--cfg-norm")) request->cfg_norm = args->cfg_norm;
     if (args_has_flag(args, "--cfg-until")) request->cfg_until = args->cfg_until;
     if (args_has_flag(args, "--guidance")) request->guidance = args->guidance;
     if (args_has_flag(args, "--audio-cfg-scale")) request->audio_cfg_scale = args->audio_cfg_scale;
     if (args_has_flag(args, "--cfg-rescale")) {
-        request->cfg_rescale = args->cfg_rescale.high;
-        request->audio_cfg_rescale = args->cfg_rescale.low;
+        request->cfg_rescale = args->cfg_rescale.first;
+        request->audio_cfg_rescale = args->cfg_rescale.second;
     }
     if (args_has_flag(args, "--stg-scale")) {
-        request->stg_scale = args->stg_scale.high;
-        request->audio_stg_scale = args->stg_scale.low;
+        request->stg_scale = args->stg_scale.first;
+        request->audio_stg_scale = args->stg_scale.second;
     }
     if (args_has_flag(args, "--stg-blocks")) {
         request->stg_blocks = args->stg_blocks.at;
         request->n_stg_blocks = args->stg_blocks.n;
     }
     if (args_has_flag(args, "--modality-scale")) {
-        request->modality_scale = args->modality_scale.high;
-        request->audio_modality_scale = args->modality_scale.low;
+        request->modality_scale = args->modality_scale.first;
+        request->audio_modality_scale = args->modality_scale.second;
     }
     request->slg_layers = args->slg_layers.at;
     request->n_slg_layers = args->slg_layers.n;

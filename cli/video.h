@@ -14,8 +14,8 @@ struct video_settings {
     int fps;                   /* frames per second */
     int quality;               /* video quality, 1 to 100; GIF ignores it */
     const char *parameters;    /* UTF-8 text for the file's comment; NULL: none */
-    const struct sound *sound; /* the file's sound, read by video_open; NULL: none */
-    bool has_sound;            /* video_check_settings: the video will have a sound */
+    const struct sound *sound; /* video_open: the sound to write as a track, read at once; NULL: none */
+    bool has_sound;            /* video_check_settings: the video will have a sound track */
 };
 
 /* True if the name has the extension of a video format, even if this build cannot write it. */
@@ -61,8 +61,8 @@ struct video_format {
     const char *extension, *muxer;
     const char *options; /* options of FFmpeg's muxer, "key=value ..." */
     int fps_most;
-    /* FFmpeg's encoder of sound, and its bits per second; NULL: the format has no sound. planar: it reads the
-     * channels one after another. */
+    /* FFmpeg's audio encoder and its bits per second; codec NULL: the format has no sound track. planar: the
+     * encoder reads one array per channel, else interleaved samples. */
     struct {
         const char *codec;
         int bits;

@@ -231,7 +231,7 @@ static int fail_encoding(struct video *video, int problem, struct sluice_error *
 
 /* ---- sound ---- */
 
-/* Opens the encoder of the sound. Returns FFmpeg's error code. */
+/* Opens the encoder of the sound. Returns 0 or FFmpeg's negative error code, as the functions below. */
 static int open_sound(struct video *video, const struct sound *sound) {
     const struct ffmpeg *f = video->f;
     const AVCodec *kind = f->avcodec_find_encoder_by_name(video->format->sound.codec);
@@ -246,7 +246,8 @@ static int open_sound(struct video *video, const struct sound *sound) {
     return f->avcodec_open2(encoder, kind, NULL);
 }
 
-/* Passes finished packets of the sound to the muxer, which keeps them until the frames of their time come. */
+/* Passes finished packets of the sound to the muxer, which keeps them until it writes the frames of that
+ * time. */
 static int write_sound_packets(struct video *video) {
     const struct ffmpeg *f = video->f;
     AVStream *stream = video->muxer->streams[1];
@@ -283,7 +284,7 @@ static int encode_samples(struct video *video, const struct sound *sound, int64_
     return status < 0 ? status : write_sound_packets(video);
 }
 
-/* Encodes the whole sound: 0.2 MB for 10 seconds. */
+/* Encodes the whole sound before the first frame: its packets are small, 0.2 MB for 10 seconds. */
 static int encode_sound(struct video *video, const struct sound *sound) {
     int each = video->sound_encoder->frame_size, status = 0;
     for (int64_t at = 0; at < sound->samples && status >= 0; at += each) {
@@ -320,7 +321,7 @@ static int open_muxer(struct video *video, const struct video_settings *settings
         if (!sound) return AVERROR(ENOMEM);
         sound->time_base = video->sound_encoder->time_base;
         status = f->avcodec_parameters_from_context(sound->codecpar, video->sound_encoder);
-        video->muxer->max_interleave_delta = 0; /* keep packets until both streams have some */
+        video->muxer->max_interleave_delta = 0; /* keep packets until both streams have one, however long */
     }
     if (status >= 0 && settings->parameters)
         status = f->av_dict_set(&video->muxer->metadata, "comment", settings->parameters, 0);

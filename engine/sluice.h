@@ -176,7 +176,7 @@ SLUICE_API void sluice_model_close(sluice_model *model);
  * Other models ignore alpha. */
 SLUICE_API bool sluice_model_has_alpha(const sluice_model *model);
 
-/* True if the model makes videos with sound and has the parts that decode it. */
+/* True if the model makes videos with sound and its files include the audio VAE and the vocoder. */
 SLUICE_API bool sluice_model_has_sound(const sluice_model *model);
 
 /* Describes files as the JSON of `sluice inspect`. tensors: add name, type and shape of every tensor. Missing
@@ -490,31 +490,35 @@ struct sluice_request {
     /* Enlarge the finished images with the part "--upscale-model". The upscaler reads the image as bytes, as
      * sluice_upscale does. Alpha is enlarged by Pillow's Lanczos. Previews are not enlarged. */
     bool upscale;
-    /* Noise levels (sigmas) of the steps, decreasing, above 0 to 1, without the final 0, in place of the
-     * model's schedule and flow_shift; `steps` is then n_sigmas. Flow models only. NULL: the model's
-     * schedule. */
+    /* Sigmas of the steps, decreasing, above 0 to 1, without the final 0. They replace the model's schedule
+     * and its shift, and n_sigmas replaces `steps`. Not with scheduler or flow_shift. Flow models only. NULL:
+     * the model's schedule. */
     const double *sigmas;
     int n_sigmas; /* at most SLUICE_STEPS_MAX */
     /* Models with sound (LTX-2). no_audio: do not decode the sound; the video's pixels stay the same. */
     bool no_audio;
     const char *save_audio_latent; /* file to write the final sound latents to, as save_latent; or NULL */
-    /* Guidance of LTX-2, for the video and for its sound. An audio_ value of 0 is the video's. */
+    /* Guidance of LTX-2, for the video and (audio_...) for its sound. A field audio_... of 0 has the video's
+     * value. All guidance acts on x, the predicted clean latent: x is the prompt's, and each other pass has
+     * its own. audio_cfg_scale: cfg_scale of the sound. */
     double audio_cfg_scale;
-    /* Spatio-temporal guidance: adds stg_scale * (x - x of a pass whose self-attention returns its values in
-     * the blocks stg_blocks). 0 to SLUICE_SCALE_MAX; 0: none. */
+    /* Spatio-temporal guidance adds stg_scale * (x - x_stg). In that pass the self-attention of the blocks
+     * stg_blocks outputs its values, without attention weights. 0 to SLUICE_SCALE_MAX; 0: off. */
     double stg_scale, audio_stg_scale;
-    const int *stg_blocks;
-    int n_stg_blocks; /* at most SLUICE_STG_BLOCKS_MAX */
-    /* Modality guidance: adds (modality_scale - 1) * (x - x of a pass without attention between video and
-     * sound). 0 to SLUICE_SCALE_MAX; 0 means 1: none. */
+    const int *stg_blocks; /* block numbers from 0 */
+    int n_stg_blocks;      /* at most SLUICE_STG_BLOCKS_MAX */
+    /* Modality guidance adds (modality_scale - 1) * (x - x_isolated). That pass has no attention between
+     * video and sound. 0 to SLUICE_SCALE_MAX; 1: off; 0 means 1. */
     double modality_scale, audio_modality_scale;
-    /* Share of the guided result that is rescaled to the standard deviation of the unguided one, 0 to 1. */
+    /* Guidance rescale, 0 to 1: 1 scales the guided x to the standard deviation of x, 0 leaves it unchanged,
+     * values between interpolate. */
     double cfg_rescale, audio_cfg_rescale;
-    /* Second pass of LTX: the part "--upscaler" enlarges the latent of the first pass, at width x height,
-     * then the steps of upscale_sigmas run without guidance. NULL: 0.909375, 0.725, 0.421875. */
+    /* Second pass of LTX-2. The part "--upscaler" enlarges the final latent of the first pass, which has the
+     * size width x height. Then the steps of upscale_sigmas (as `sigmas`) run without guidance. NULL:
+     * 0.909375, 0.725, 0.421875. */
     bool upscale_latent;
     const double *upscale_sigmas;
-    int n_upscale_sigmas;
+    int n_upscale_sigmas; /* at most SLUICE_STEPS_MAX */
 };
 
 /* Sets every field to the model's default: prompt and paths to NULL, seed to 0. */

@@ -481,8 +481,10 @@ BLOCK_OF_LIST(ltx2_kind_embedder, "embedder", "proj_in", EMBEDDER, ltx2_embedder
 BLOCK_OF_LIST(ltx2_kind_final, "final", "proj_out", FINAL, ltx2_final_weights, "", "", ltx2_forward_final,
               .never_quantised = true);
 /* clang-format on */
-BLOCK(ltx2_kind_video, "video", LAYER "video", ltx2_video_table, ltx2_stream_weights, ltx2_forward_video);
-BLOCK(ltx2_kind_sound, "sound", LAYER "sound", ltx2_sound_table, ltx2_stream_weights, ltx2_forward_sound);
+BLOCK(ltx2_kind_video, "video", LAYER "video", ltx2_video_table, ltx2_stream_weights, ltx2_forward_video,
+      .perturbable = true);
+BLOCK(ltx2_kind_sound, "sound", LAYER "sound", ltx2_sound_table, ltx2_stream_weights, ltx2_forward_sound,
+      .perturbable = true);
 BLOCK(ltx2_kind_cross, "cross", LAYER "cross", ltx2_cross_table, ltx2_cross_weights, ltx2_forward_cross);
 BLOCK(ltx2_kind_feed_forward, "feed_forward", LAYER "feed_forward", ltx2_feed_forward_table, ltx2_mlp_weights,
       ltx2_forward_feed_forward);

@@ -1,5 +1,5 @@
-/* A synthetic tokenizer of Gemma's kind (SentencePiece BPE) for models of random weights: tokenizer.json with
- * the special tokens, the tokens of single bytes, ASCII characters, and merges of them. */
+/* A synthetic tokenizer of Gemma's kind (SentencePiece BPE) for models of random weights. tokenizer.json has
+ * the special tokens, a token for each byte, the printable ASCII characters, and merges of them. */
 #include "bench/dev/synthetic_tokenizer.h"
 #include "loaders/json.h"
 
@@ -14,11 +14,11 @@ enum { GEMMA_IDS = 262144, BYTES = 256, PIECE_BYTES = 24 };
 static const char *const special[] = {"<pad>", "<eos>", "<bos>", "<unk>"};
 enum { N_SPECIAL = sizeof special / sizeof *special };
 
-#define MARK "\xe2\x96\x81"
+#define MARK "\xe2\x96\x81" /* U+2581, which replaces blanks */
 
 struct gemma {
     char (*piece)[PIECE_BYTES]; /* pieces that can be merged */
-    int n_pieces, n_ids, most;
+    int n_pieces, n_ids, most;  /* most: largest number of ids */
     json_t *vocab, *merges;
 };
 
@@ -37,8 +37,8 @@ static void add_piece(struct gemma *g, const char *left, const char *right) {
 }
 
 static void add_pieces(struct gemma *g) {
-    uint64_t random = 3;
-    static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
+    uint64_t random = 3;                                        /* seed */
+    static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz"; /* by frequency in English */
     add_piece(g, NULL, MARK);
     for (char c = '!'; c <= '~'; c++) add_piece(g, NULL, (char[]){c, 0});
     for (const char *a = letters; *a; a++) add_piece(g, MARK, (char[]){*a, 0});

@@ -33,7 +33,8 @@ static void add_input(json_t *list, const char *flag, const char *what, bool nee
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
 
-/* Kinds of networks that belong to no pipeline: word in the list, flag, place in a model. */
+/* Kinds of networks that no recipe has a slot for: "kind" in the JSON, flag, index in the model's components.
+ */
 static const struct network_kind {
     enum family_kind kind;
     const char *word, *flag;
@@ -44,6 +45,7 @@ static const struct network_kind {
     {FAMILY_LATENT_UPSCALER, "latent upscaler", "--upscaler", MODEL_LATENT_UPSCALER},
 };
 
+/* network: family_outside_pipelines. */
 static const struct network_kind *network_kind(const struct family *network) {
     int i = 0;
     while (network_kinds[i].kind != network->kind) i++;
@@ -68,14 +70,17 @@ static bool network_fits(const struct family *network, const struct recipe *r, j
     return fits;
 }
 
-/* True if a control network controls the model's denoiser, or a latent upscaler fits the model's VAE. */
+/* True if a network of this kind fits the model: a control network its denoiser, a latent upscaler its VAE.
+ */
 static bool has_networks(const struct recipe *r, enum family_kind kind) {
     struct error ignored = {0};
     json_int_t bytes;
     for (int i = 0; families[i]; i++) {
-        bool may =
-            kind != FAMILY_CONTROL || families[i]->control.denoiser == recipe_family(r, FAMILY_DENOISER);
-        if (families[i]->kind == kind && may && network_fits(families[i], r, &bytes, &ignored)) return true;
+        if (families[i]->kind != kind) continue;
+        /* A control network of another denoiser need not be opened. */
+        if (kind == FAMILY_CONTROL && families[i]->control.denoiser != recipe_family(r, FAMILY_DENOISER))
+            continue;
+        if (network_fits(families[i], r, &bytes, &ignored)) return true;
     }
     return false;
 }
@@ -194,6 +199,7 @@ static json_t *family_json(const struct sluice_model *m) {
 static json_t *network_json(const struct family *network, struct error *e) {
     json_t *of = json_array(), *modes = json_array(), *sources = json_array();
     const struct network_kind *kind = network_kind(network);
+    /* An upscaler of images fits every model: it has no list of models, and its size comes from the first. */
     bool control = network->kind == FAMILY_CONTROL, of_models = network->kind != FAMILY_UPSCALER,
          opened = false;
     const char *model = NULL; /* the model that the size is for */

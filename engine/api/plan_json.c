@@ -6,6 +6,7 @@
 #include "engine/job/open.h"
 #include "engine/job/planner.h"
 #include "engine/job/prompts.h"
+#include "engine/job/second_pass.h"
 #include "engine/job/upscale.h"
 #include "engine/run/advice.h"
 #include "kernels/cuda/cards.h"
@@ -112,7 +113,8 @@ static void put_slg(json_t *json, const struct sluice_request *r) {
     json_put(json, "slg_end", json_real(r->slg_end));
 }
 
-/* Adds LTX-2's guidance, and the sound's length in latent frames. */
+/* Adds LTX-2's guidance as [video, sound], and the length of the sound's latent. "audio": the sound is
+ * decoded. */
 static void put_sound(const struct job *job, json_t *json) {
     const struct sluice_request *r = &job->request;
     json_put(json, "fps", json_integer(r->fps));
@@ -151,7 +153,7 @@ static json_t *request_json(const struct job *job) {
     if (json && job->settings.weights.type != N_DTYPES)
         json_put(json, "type", json_string(dtype_name(job->settings.weights.type)));
     if (r->converted) json_put(json, "converted", json_true());
-    json_t *upscaled = planner_describe_upscaled(job), *hires = planner_describe_hires(job);
+    json_t *upscaled = planner_describe_upscaled(job), *hires = second_pass_json(job);
     if (upscaled) json_put(json, "upscaled", upscaled);
     if (hires) json_put(json, "hires", hires);
     const struct component *tiny = job_tiny_decoder(job);

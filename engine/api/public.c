@@ -74,6 +74,20 @@ bool sluice_model_has_sound(const sluice_model *model) {
            model_component(model, FAMILY_VOCODER)->family;
 }
 
+/* Sets the defaults of LTX-2's guidance. A model with fewer blocks than the published one lacks the last
+ * published blocks of spatio-temporal guidance, or has none of them, which turns this guidance off. */
+static void set_denoised_guidance(const sluice_model *model, struct sluice_request *request) {
+    int last = component_last_perturbable(model_component(model, FAMILY_DENOISER)), n = 0;
+    const int *blocks = model->recipe->defaults.guides.stg_blocks;
+    while (n < STG_BLOCKS_MAX && blocks[n] >= 0 && blocks[n] <= last) n++;
+    request->stg_blocks = blocks;
+    request->n_stg_blocks = n;
+    request->stg_scale = n ? model->recipe->defaults.guides.stg_scale : 0;
+    request->audio_cfg_scale = model->recipe->defaults.guides.audio_cfg_scale;
+    request->modality_scale = model->recipe->defaults.guides.modality_scale;
+    request->cfg_rescale = model->recipe->defaults.guides.cfg_rescale;
+}
+
 void sluice_request_defaults(const sluice_model *model, struct sluice_request *request) {
     if (!model || !request) return;
     struct sluice_request ours = {
@@ -94,23 +108,7 @@ void sluice_request_defaults(const sluice_model *model, struct sluice_request *r
         .slg_start = 0.01,
         .slg_end = 0.2,
     };
-    const struct recipe *recipe = model->recipe;
-    if (recipe->denoising.guides_denoised) {
-        ours.audio_cfg_scale = recipe->defaults.guides.audio_cfg_scale;
-        ours.stg_scale = recipe->defaults.guides.stg_scale;
-        ours.modality_scale = recipe->defaults.guides.modality_scale;
-        ours.cfg_rescale = recipe->defaults.guides.cfg_rescale;
-        ours.stg_blocks = recipe->defaults.guides.stg_blocks;
-        /* The published blocks of spatio-temporal guidance, as far as this model has them. */
-        const struct component *c = model_component(model, FAMILY_DENOISER);
-        int last = 0;
-        for (int i = 0; i < c->n_blocks; i++)
-            if (c->blocks[i].number > last) last = c->blocks[i].number;
-        while (ours.n_stg_blocks < STG_BLOCKS_MAX && ours.stg_blocks[ours.n_stg_blocks] >= 0 &&
-               ours.stg_blocks[ours.n_stg_blocks] <= last)
-            ours.n_stg_blocks++;
-        if (!ours.n_stg_blocks) ours.stg_scale = 0;
-    }
+    if (model->recipe->denoising.guides_denoised) set_denoised_guidance(model, &ours);
     size_t bytes = request->struct_size < sizeof ours ? request->struct_size : sizeof ours;
     memset(request, 0, request->struct_size);
     memcpy(request, &ours, bytes);

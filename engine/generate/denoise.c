@@ -46,8 +46,16 @@ static void blend_mask(const struct job *job, int image, int i_call, float *scra
     }
 }
 
-/* Applies LTX-2's guidance to one stream: the values of predictions and samples from `first` on. place: index
- * of the image in its batch group. The input, unlike the sample, has the clean frames of image-to-video. */
+/* Returns the prediction of a branch. place: index of the image in its batch group. Not for use if the span
+ * lacks the branch. */
+static struct tensor branch_prediction(const struct layout *l, const struct job_span *span,
+                                       enum branch branch, int place) {
+    return l->prediction[job_span_branch(span, branch) * l->images_per_group + place];
+}
+
+/* Applies LTX-2's guidance to the predictions of one stream: the video's values, or the sound's, which
+ * follow. place: index of the image in its batch group. Reads the denoiser's input: unlike the sample, it has
+ * the clean frames of image-to-video. */
 static void guide_denoised(const struct job *job, const struct job_span *span,
                            const struct denoiser_call *call, int image, int place, bool is_sound) {
     const struct layout *l = &job->layout;
@@ -55,10 +63,8 @@ static void guide_denoised(const struct job *job, const struct job_span *span,
     int64_t video = tensor_elements(&l->latent[image]), first = is_sound ? video : 0;
     int64_t n = is_sound ? job_sample_values(job) - video : video;
     const float *pass[BRANCHES_MAX];
-    for (int b = 0; b < BRANCHES_MAX; b++) {
-        int lane = job_span_branch(span, (enum branch)b) * l->images_per_group + place;
-        pass[b] = (const float *)l->prediction[lane].data + first;
-    }
+    for (int b = 0; b < BRANCHES_MAX; b++)
+        pass[b] = (const float *)branch_prediction(l, span, (enum branch)b, place).data + first;
     struct denoised_guidance guidance = {
         .sample = (const float *)l->input[image].data + first,
         .sigma = call->at.noise,
@@ -84,9 +90,8 @@ static enum status move_sample(struct running *r, const struct job_span *span, i
     const struct sampling *s = &job->settings.sampling;
     const struct denoiser_call *call = &job->schedule.calls[i_call];
     struct tensor sample = l->latent[image], guided = l->prediction[place];
-    int negative = job_span_branch(span, BRANCH_NEGATIVE) * l->images_per_group + place,
-        skip = job_span_branch(span, BRANCH_SKIP) * l->images_per_group + place;
-    struct tensor skipped = l->prediction[skip];
+    struct tensor negative = branch_prediction(l, span, BRANCH_NEGATIVE, place),
+                  skipped = branch_prediction(l, span, BRANCH_SKIP, place);
     float *output = guided.data, *history[SAMPLER_HISTORY_MAX];
     int64_t n = job_sample_values(job);
     bool previews = call->ends_step && !r->no_previews && schedule_previews_step(job, call->step);
@@ -99,7 +104,7 @@ static enum status move_sample(struct running *r, const struct job_span *span, i
         if (job->latents.sound[0]) guide_denoised(job, span, call, image, place, true);
     } else if (call->scale != 1) {
         double norm = job->request.cfg_norm > 0 ? job->request.cfg_norm * guidance_norm(guided) : INFINITY;
-        recipe->denoising.guide(guided, l->prediction[negative], recipe->patch, call->scale);
+        recipe->denoising.guide(guided, negative, recipe->patch, call->scale);
         if (norm < INFINITY) guidance_limit_norm(guided, norm);
     }
     if (call->slg_scale != 0) guidance_slg_add(guided, skipped);

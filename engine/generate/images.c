@@ -23,8 +23,8 @@ static void hash_pixels(struct sha256_ctx *sha, struct tensor rgb, struct tensor
 
 /* Hashes an image and passes it to on_image. rgb: [Y, X, 3] U8, packed; alpha: [Y, X] U8, or rank 0. */
 static void emit(struct running *r, int image, int frame, struct tensor rgb, struct tensor alpha) {
-    /* The settings of the first pass are those of the request. */
-    const struct job *job = r->pass, *first = job->context.first_pass, *asked = first ? first : job;
+    /* The metadata has the settings of the caller's request, which the first pass runs with. */
+    const struct job *job = r->pass, *first = job->context.first_pass, *requested = first ? first : job;
     struct report *report = r->report;
     struct sha256_ctx sha;
     char sha256[SHA256_HEX];
@@ -47,17 +47,17 @@ static void emit(struct running *r, int image, int frame, struct tensor rgb, str
         .sha256 = sha256,
         .frame = frame,
         .frames = job->request.frames,
-        .sampler = job->settings.decode_only ? NULL : asked->settings.sampling.sampler->name,
-        .scheduler = job->settings.decode_only ? NULL : sampling_schedule_name(&asked->settings.sampling),
-        .prediction = job->settings.decode_only ? NULL : asked->settings.sampling.prediction->name,
-        .cfg_scale = asked->request.cfg_scale,
-        .cfg_scale_low = job->settings.decode_only ? 0 : asked->request.cfg_scale_low,
+        .sampler = job->settings.decode_only ? NULL : requested->settings.sampling.sampler->name,
+        .scheduler = job->settings.decode_only ? NULL : sampling_schedule_name(&requested->settings.sampling),
+        .prediction = job->settings.decode_only ? NULL : requested->settings.sampling.prediction->name,
+        .cfg_scale = requested->request.cfg_scale,
+        .cfg_scale_low = job->settings.decode_only ? 0 : requested->request.cfg_scale_low,
         .loras = job->settings.decode_only ? NULL : job->context.adapters->names,
-        .negative_prompt = asked->settings.n_prompts > 1 ? asked->request.negative_prompt : NULL,
+        .negative_prompt = requested->settings.n_prompts > 1 ? requested->request.negative_prompt : NULL,
         .video_sha256 = last ? report->image_sha256[image] : NULL,
-        .slg_scale = job_skips_layers(asked) ? asked->request.slg_scale : 0,
-        .cfg_norm = job->settings.decode_only ? 0 : asked->request.cfg_norm,
-        .cfg_until = job->settings.decode_only ? 1 : asked->request.cfg_until,
+        .slg_scale = job_skips_layers(requested) ? requested->request.slg_scale : 0,
+        .cfg_norm = job->settings.decode_only ? 0 : requested->request.cfg_norm,
+        .cfg_until = job->settings.decode_only ? 1 : requested->request.cfg_until,
         .decoder = tiny ? tiny->family->name : NULL,
         .alpha = alpha.data,
         .controls = controls_text(job, controls),

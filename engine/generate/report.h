@@ -46,7 +46,7 @@ struct report {
     double seconds;
     int n_latents, n_images, n_sounds;
     char latent_sha256[BATCH_MAX][SHA256_HEX], image_sha256[BATCH_MAX][SHA256_HEX];
-    char sound_sha256[BATCH_MAX][SHA256_HEX]; /* of the samples of each video's sound */
+    char sound_sha256[BATCH_MAX][SHA256_HEX]; /* of each video's sound: SHA-256 of sluice_sound.pcm */
     int n_stages;
     char stage_name[PLAN_STAGES_MAX][16];
     struct stage_record stage[PLAN_STAGES_MAX];

@@ -59,6 +59,7 @@ enum status second_pass_begin(struct running *r, struct error *e) {
     const struct layout *l = &second->layout;
     if (first->settings.hires >= HIRES_LANCZOS) return OK;
     if (first->settings.hires == HIRES_UPSCALER) {
+        /* The upscaler reads the clean frame of image-to-video, not the sample there. */
         for (int i = 0; i < first->latents.batch; i++)
             frame_conditioning_put_clean(first, first->layout.latent[i]);
         return OK;
@@ -72,22 +73,22 @@ enum status second_pass_begin(struct running *r, struct error *e) {
     return first->request.dump ? dump_step_latents(second, 0, e) : OK;
 }
 
-/* Adds noise to a latent [C, F, Y, X] or a sound [C, 1, L, B], at the level of the second pass's first step.
- * The noise is drawn in the order of the denoiser's tokens: [F Y X, C], or [L, C B]. scratch: as many values.
- */
-static void add_token_noise(struct running *r, int image, struct tensor to, struct tensor picture,
-                            float *scratch) {
+/* Mixes a clean latent with noise, at the sigma of the second pass's first step. to, clean: the video's
+ * latent [C, F, Y, X] or the sound's [C, 1, L, B]; clean may be `to`. The noise is drawn in the order of the
+ * denoiser's tokens: [F Y X, C], or [L, C B]. noise: scratch memory for as many values. */
+static void add_token_noise(struct running *r, int image, struct tensor to, struct tensor clean,
+                            float *noise) {
     const struct grid_point *at = &r->pass->schedule.grid.step[0].at;
     bool is_sound = to.data != r->pass->layout.latent[image].data;
     int64_t inner = is_sound ? to.dim[3] : 1, C = to.dim[0], n = tensor_elements(&to), tokens = n / C / inner;
-    const float *clean = picture.data;
+    const float *from = clean.data;
     float *out = to.data;
-    generator_normals(&r->generators[image], scratch, n);
+    generator_normals(&r->generators[image], noise, n);
     for (int64_t c = 0; c < C; c++)
         for (int64_t t = 0; t < tokens; t++)
             for (int64_t b = 0; b < inner; b++) {
                 int64_t i = (c * tokens + t) * inner + b;
-                out[i] = at->noise * scratch[(t * C + c) * inner + b] + at->signal * clean[i];
+                out[i] = at->noise * noise[(t * C + c) * inner + b] + at->signal * from[i];
             }
 }
 

@@ -4,12 +4,12 @@
 
 #include <stdio.h>
 
-/* Dumps a tensor of the sound of one video (--dump); the first video's file name has no number. */
-static enum status dump_sound(const struct job *job, const char *what, int video, struct tensor t,
+/* Dumps a tensor of one video's sound (--dump) as NAME, or NAME_001 and so on after the first video. */
+static enum status dump_sound(const struct job *job, const char *prefix, int video, struct tensor t,
                               struct error *e) {
     char name[32];
     if (!job->request.dump) return e->code;
-    video ? snprintf(name, sizeof name, "%s_%03d", what, video) : snprintf(name, sizeof name, "%s", what);
+    video ? snprintf(name, sizeof name, "%s_%03d", prefix, video) : snprintf(name, sizeof name, "%s", prefix);
     return dump_save(job->sys, job->request.dump, name, t, e);
 }
 

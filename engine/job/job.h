@@ -25,9 +25,10 @@
 enum { BATCH_MAX = SLUICE_BATCH_MAX };
 
 enum { PROMPTS_MAX = 2 };
-/* Guidance branches: passes of the denoiser for one image, in the order of their lanes. All but the negative
- * prompt's are of the positive prompt: the prediction itself, LTX-2's spatio-temporal and modality guidance,
- * skip-layer guidance. The last two may end before the others (lane.evaluations). */
+/* Guidance branches: passes of the denoiser for one image, in the order of their lanes. BRANCH_NEGATIVE has
+ * the negative prompt, all others the prompt. BRANCH_STG: spatio-temporal guidance. BRANCH_ISOLATED: modality
+ * guidance. BRANCH_SKIP: skip-layer guidance. The last two come last because their lanes may run in fewer
+ * evaluations than the others (lane.evaluations). */
 enum branch { BRANCH_PROMPT, BRANCH_STG, BRANCH_ISOLATED, BRANCH_NEGATIVE, BRANCH_SKIP, BRANCHES_MAX };
 
 /* The model, device and session caches that a job uses. */
@@ -47,8 +48,8 @@ struct job_context {
 /* How previews are decoded: by a linear map of latent channels to RGB, the tiny autoencoder or the VAE. */
 enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVIEWS };
 
-/* How a second pass (--hires, --upscaler) enlarges the first pass's result: the latent, resized or by a
- * latent upscaler; or the decoded image. */
+/* How a second pass (--hires, --upscaler) enlarges the first pass's result. Before HIRES_LANCZOS: the latent,
+ * by interpolation or a latent upscaler. From HIRES_LANCZOS on: the decoded image. */
 enum hires {
     HIRES_NONE,
     HIRES_NEAREST,
@@ -95,7 +96,8 @@ struct job_control {
 struct job_latents {
     int batch;              /* number of images or videos in the batch */
     int32_t C, F, Y, X;     /* dimensions of one latent; F includes the reference frames */
-    int32_t sound[4];       /* dimensions of the latent of a video's sound [C, 1, L, B]; 0: no sound */
+    int32_t sound[4];       /* dimensions of the latent of a video's sound [C, 1, L, B]: channels, latent
+                               frames, frequency bins; 0: no sound */
     int n_clean_frames;     /* number of latent frames taken from the input image, without noise */
     int n_reference_frames; /* number of VACE reference frames in front of the video */
     int n_chunks;
@@ -213,20 +215,21 @@ struct denoiser_call {
     float input_scale;    /* factor on the sample to get the denoiser's input */
     double scale;         /* guidance scale; 1: no guidance */
     double slg_scale;     /* skip-layer guidance scale; 0: off */
-    bool guided;          /* the negative prompt is evaluated too */
+    bool guided;          /* the negative prompt is evaluated, for the video or its sound */
 };
 
 /* A range of consecutive calls of one denoiser. */
 struct job_span {
     int slot, first_call, n_calls;
     int n_prompts;      /* number of prompts evaluated: 2 with guidance, else 1 */
-    double scale;       /* guidance scale; 1: no guidance, except of sound */
+    double scale;       /* guidance scale; 1: no guidance, but that of the sound may be on */
     int n_guided_calls; /* number of leading calls with guidance, the only ones with unconditional lanes */
     int first_slg_call; /* first call with skip-layer guidance lanes, counted from first_call */
     int n_slg_calls;
-    bool stg, isolated; /* spatio-temporal guidance, modality guidance; of all calls */
+    bool stg, isolated; /* every call has BRANCH_STG, BRANCH_ISOLATED */
 };
-/* Number of the span's branches before `branch`: its index, if the span has that branch. */
+/* Returns the number of the span's branches before `branch`, which is the branch's index if the span has it.
+ */
 static inline int job_span_branch(const struct job_span *span, enum branch branch) {
     return (branch > BRANCH_PROMPT) + (branch > BRANCH_STG && span->stg) +
            (branch > BRANCH_ISOLATED && span->isolated) + (branch > BRANCH_NEGATIVE && span->n_prompts > 1);
@@ -321,13 +324,14 @@ struct layout {
     /* Second pass: enlarged images of the first pass [Y, X, 3] U8, and temporary memory of resampling [1,
      * bytes] U8; rank 0 if latents are enlarged, or without a second pass. */
     struct tensor enlarged[BATCH_MAX], resampling;
-    struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
-    struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
-    struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */
-    struct tensor mel[BATCH_MAX], wave; /* spectrogram of each video's sound; samples of one: see lane.mel */
-    struct tensor picture; /* decoded frames of a chunk [N, Y, X, C] F32; C: 3, or 4 with alpha */
-    struct tensor rgb;     /* one decoded frame [Y, X, C] U8; layout_split_alpha leaves packed RGB */
-    struct tensor alpha;   /* alpha of that frame [Y, X] U8; rank 0: the model has no alpha */
+    struct tensor denoised;       /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
+    struct tensor preview;        /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
+    struct tensor control_rgb;    /* a frame of the control video [Y, X, 3] U8; rank 0: none */
+    struct tensor mel[BATCH_MAX]; /* spectrogram of each video's sound: lane.mel; rank 0: no sound */
+    struct tensor wave;           /* samples of one video's sound: lane.wave */
+    struct tensor picture;        /* decoded frames of a chunk [N, Y, X, C] F32; C: 3, or 4 with alpha */
+    struct tensor rgb;            /* one decoded frame [Y, X, C] U8; layout_split_alpha leaves packed RGB */
+    struct tensor alpha;          /* alpha of that frame [Y, X] U8; rank 0: the model has no alpha */
     struct encoded_tensors encoded[ENCODED_MAX];
     /* Tensors of the upscaler's stage; rank 0: there is none. decoded, decoded_alpha: all decoded frames, U8
      * [N, Y, X, 3] and [N, Y, X]. input, enlarged: lane.picture and lane.enlarged. rgb, alpha: the enlarged
@@ -384,9 +388,10 @@ const struct component *job_tiny_decoder(const struct job *job);
 struct picture_size job_output_size(const struct job *job);
 /* True if the run decodes the job's latents: as the result, or for a second pass that enlarges images. */
 bool job_decodes(const struct job *job);
-/* Number of values of an image's sample: of the latent, then of its sound. */
+/* Number of f32 values of an image's sample: its latent and, after it, the latent of its sound. */
 int64_t job_sample_values(const struct job *job);
-/* The latent of the sound [C, 1, L, B] that follows a latent of the layout in memory; rank 0: no sound. */
+/* Returns the latent of the sound [C, 1, L, B], which follows a latent (or input, prediction, ...) of the
+ * layout in memory; rank 0: the model has no sound. */
 struct tensor job_sound(const struct job *job, struct tensor latent);
 /* True if the run decodes the sound of its videos. */
 bool job_decodes_sound(const struct job *job);

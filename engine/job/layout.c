@@ -213,7 +213,7 @@ static void connect_upscale(const struct job *job, const struct layout *l, int s
         lanes[i] = (struct lane){.picture = l->upscale.input, .enlarged = l->upscale.enlarged};
 }
 
-/* Each lane reads the first pass's latent of a video and writes the second pass's. */
+/* A lane reads the final latent of the first pass and writes the second pass's latent. */
 static void connect_upsample(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     (void)s;
     for (int i = 0; i < job->latents.batch; i++)
@@ -384,16 +384,18 @@ static void make_upscale(const struct job *job, struct layout *l, struct arena *
     if (upscale_has_alpha(job)) l->upscale.alpha = arena_tensor(arena, DTYPE_U8, 2, output + 1, ok);
 }
 
-/* Makes a latent, followed in memory by the latent of its sound. */
+/* Makes a latent [C, F, Y, X] and, after it in memory, the latent of its sound (job_sound). */
 static struct tensor make_sample(const struct job *job, struct arena *arena, bool *ok) {
     const struct job_latents *size = &job->latents;
     int64_t n = job_sample_values(job);
-    if (n > INT32_MAX) *ok = false;
-    struct tensor all = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, n > INT32_MAX ? 1 : (int32_t)n}, ok);
+    bool fits = n <= INT32_MAX;
+    struct tensor all = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, fits ? (int32_t)n : 1}, ok);
+    *ok = *ok && fits;
     return tensor_make(all.data, DTYPE_F32, 4, (int32_t[]){size->C, size->F, size->Y, size->X});
 }
 
-/* Makes the spectrograms of all videos' sound, and the samples of one. */
+/* Makes the spectrograms of all sounds, because the sound decoder's stage decodes the whole batch, and the
+ * samples of one sound, which the caller gets before the next. */
 static void make_sound(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct component *decoder = model_component(job->model, FAMILY_SOUND_DECODER),
                            *vocoder = model_component(job->model, FAMILY_VOCODER);

@@ -54,9 +54,10 @@ static enum status set_sizes(struct job *job, struct error *e) {
     size->Y = r->height / pixel_factor;
     size->X = r->width / pixel_factor;
     size->n_chunks = component_frame_chunks(decoder, frames, size->chunks);
+    /* The sound is as long as the video. Without an audio VAE its latent has the published sizes. */
     if (m->recipe->sound.channels && !settings->decode_only && r->fps) {
         const struct recipe_sound *sound = &m->recipe->sound;
-        double length = rint((double)r->frames / r->fps * sound->latents_per_second);
+        double length = rint((double)r->frames / r->fps * sound->latents_per_second); /* in latent frames */
         const struct component *c = model_component(m, FAMILY_SOUND_DECODER);
         size->sound[0] = c->family ? c->latent_channels : sound->channels;
         size->sound[1] = 1;

@@ -356,10 +356,6 @@ json_t *planner_list_loras(const struct job *job) {
     return json;
 }
 
-json_t *planner_describe_hires(const struct job *job) {
-    return second_pass_json(job);
-}
-
 json_t *planner_describe_upscaled(const struct job *job) {
     const struct job *last = job->second_pass ? job->second_pass : job;
     const struct job_upscale *upscale = &last->upscale;
@@ -472,7 +468,7 @@ static enum status check_same_request(const struct job *job, const json_t *their
     json_decref(ours);
     if (e->code != OK || !json_is_object(theirs)) return e->code;
     if (check_same_controls(job, json_object_get(theirs, "controls"), e) != OK ||
-        check_same_object(job, theirs, "hires", planner_describe_hires(job), e) != OK ||
+        check_same_object(job, theirs, "hires", second_pass_json(job), e) != OK ||
         check_same_object(job, theirs, "upscaled", planner_describe_upscaled(job), e) != OK)
         return e->code;
     json_int_t frames = json_integer_value(json_object_get(theirs, "frames"));

@@ -22,9 +22,8 @@ enum status planner_choose(struct job *job, struct error *e);
 /* The request's adapters as a plan lists them, a new JSON list or NULL without memory. File names need not be
  * UTF-8: invalid bytes are replaced. */
 json_t *planner_list_loras(const struct job *job);
-/* The second pass (--hires), and the enlargement of the result (--upscale-model), as in a plan's JSON; NULL:
- * the request has none, or no memory. */
-json_t *planner_describe_hires(const struct job *job);
+/* The enlargement of the result (--upscale-model), as in a plan's JSON; NULL: the request has none, or no
+ * memory. */
 json_t *planner_describe_upscaled(const struct job *job);
 
 /* Limits on prefetching that a user may add to a stage of a plan file: how far ahead readers may read,

@@ -79,9 +79,10 @@ static enum status encode_prompt(const struct job *job, int slot, const char *pr
                                   n_pictures, tokens, e);
 }
 
-/* Tokenises all prompts. An encoder without tokenizer has a fixed number of rows, or those of its source. A
- * prompt that needs no encoder, or whose text encoder is absent, gets the token count of the longest prompt:
- * its embedding is that many rows of zeros. */
+/* Tokenises all prompts. A text encoder without a tokenizer reads another encoder's output (LTX-2's
+ * projection and connectors); it writes tokens_max rows or, if that is 0, as many rows as it reads. A prompt
+ * that needs no encoder, or whose text encoder is absent, gets the token count of the longest prompt: its
+ * embedding is that many rows of zeros. */
 static enum status encode_all(struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const char *negative = r->negative_prompt ? r->negative_prompt : "";
@@ -151,20 +152,21 @@ static void look_up_slot(struct job *job, int slot) {
     for (int i = 0; i < job->settings.n_encoded_prompts; i++) {
         uint8_t *key = hits->key[slot][i];
         if (hits->cacheable[slot]) {
-            struct prompt_cache_input read[SLOTS_MAX + 1]; /* the encoder, its source, that one's source */
+            /* The encoder, the encoder whose output it reads, and so on. */
+            struct prompt_cache_input inputs[SLOTS_MAX + 1];
             int n = 0;
             for (int from = slot; from < SLOTS_MAX; from = recipe_source_slot(job->model->recipe, from)) {
-                if (n) read[n - 1].source = &read[n];
-                read[n++] = (struct prompt_cache_input){.fingerprint = c->fingerprint,
-                                                        .component = &job->model->component[from],
-                                                        .adapters = job->context.adapters,
-                                                        .slot = from,
-                                                        .tokens = &job->prompts.tokens[from][i],
-                                                        .clip_skip = job->request.clip_skip,
-                                                        .precision = job->settings.text_precision,
-                                                        .weights = job->settings.weights.type};
+                if (n) inputs[n - 1].source = &inputs[n];
+                inputs[n++] = (struct prompt_cache_input){.fingerprint = c->fingerprint,
+                                                          .component = &job->model->component[from],
+                                                          .adapters = job->context.adapters,
+                                                          .slot = from,
+                                                          .tokens = &job->prompts.tokens[from][i],
+                                                          .clip_skip = job->request.clip_skip,
+                                                          .precision = job->settings.text_precision,
+                                                          .weights = job->settings.weights.type};
             }
-            prompt_cache_key(&read[0], key);
+            prompt_cache_key(&inputs[0], key);
             hits->entry[slot][i] = prompt_cache_get(c, key);
         }
         if (hits->cacheable[slot] && !hits->entry[slot][i] && c->folder) {

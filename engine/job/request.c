@@ -29,7 +29,11 @@ enum need { NEEDS_NOTHING, NEEDS_LOW_NOISE_DENOISER, NEEDS_GUIDANCE_INPUT, NEEDS
 
 #define INTEGER(member) offsetof(struct sluice_request, member), false
 #define REAL(member)    offsetof(struct sluice_request, member), true
-#define WITHOUT_LTX     "no such flag: only LTX-2 has this guidance"
+/* Two rows: models without guides_denoised refuse the number; then its range. */
+#define DENOISED_GUIDANCE(member, flag, most)                                                                \
+    {REAL(member), flag, 0, 0, NEEDS_DENOISED_GUIDANCE, "0: only LTX-2 has this guidance"}, {                \
+        REAL(member), flag, 0, most, NEEDS_NOTHING, NULL                                                     \
+    }
 
 static const struct number {
     size_t offset;
@@ -48,23 +52,13 @@ static const struct number {
     {REAL(guidance), "--guidance", 0, 0, NEEDS_GUIDANCE_INPUT,
      "no --guidance: this model is not guidance-distilled (use --cfg-scale)"},
     {REAL(guidance), "--guidance", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
-    {REAL(audio_cfg_scale), "--audio-cfg-scale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
-    {REAL(audio_cfg_scale), "--audio-cfg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
-    {REAL(stg_scale), "--stg-scale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
-    {REAL(stg_scale), "--stg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
-    {REAL(audio_stg_scale), "the second value of --stg-scale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
-    {REAL(audio_stg_scale), "the second value of --stg-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
-    {REAL(modality_scale), "--modality-scale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
-    {REAL(modality_scale), "--modality-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING, NULL},
-    {REAL(audio_modality_scale), "the second value of --modality-scale", 0, 0, NEEDS_DENOISED_GUIDANCE,
-     WITHOUT_LTX},
-    {REAL(audio_modality_scale), "the second value of --modality-scale", 0, SLUICE_SCALE_MAX, NEEDS_NOTHING,
-     NULL},
-    {REAL(cfg_rescale), "--cfg-rescale", 0, 0, NEEDS_DENOISED_GUIDANCE, WITHOUT_LTX},
-    {REAL(cfg_rescale), "--cfg-rescale", 0, 1, NEEDS_NOTHING, NULL},
-    {REAL(audio_cfg_rescale), "the second value of --cfg-rescale", 0, 0, NEEDS_DENOISED_GUIDANCE,
-     WITHOUT_LTX},
-    {REAL(audio_cfg_rescale), "the second value of --cfg-rescale", 0, 1, NEEDS_NOTHING, NULL},
+    DENOISED_GUIDANCE(audio_cfg_scale, "--audio-cfg-scale", SLUICE_SCALE_MAX),
+    DENOISED_GUIDANCE(stg_scale, "--stg-scale", SLUICE_SCALE_MAX),
+    DENOISED_GUIDANCE(audio_stg_scale, "the second value of --stg-scale", SLUICE_SCALE_MAX),
+    DENOISED_GUIDANCE(modality_scale, "--modality-scale", SLUICE_SCALE_MAX),
+    DENOISED_GUIDANCE(audio_modality_scale, "the second value of --modality-scale", SLUICE_SCALE_MAX),
+    DENOISED_GUIDANCE(cfg_rescale, "--cfg-rescale", 1),
+    DENOISED_GUIDANCE(audio_cfg_rescale, "the second value of --cfg-rescale", 1),
     {INTEGER(n_stg_blocks), "the number of blocks (--stg-blocks)", 0, SLUICE_STG_BLOCKS_MAX, NEEDS_NOTHING,
      NULL},
     {INTEGER(n_upscale_sigmas), "the number of sigmas (--upscale-sigmas)", 0, SLUICE_STEPS_MAX, NEEDS_NOTHING,
@@ -198,28 +192,27 @@ static enum status check_lists(const struct job *job, struct error *e) {
     return e->code;
 }
 
-/* Checks the flags of models with sound, and the blocks of spatio-temporal guidance. */
+/* Checks the fields of models with sound, and of LTX-2's guidance. */
 static enum status check_sound(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
-    const struct component *c = model_component(m, FAMILY_DENOISER);
+    char expected[48];
     if (r->save_audio_latent && !m->recipe->sound.channels)
         return not_for_model(m, "--save-audio-latent", "a model that makes sound, such as LTX-2", e);
-    if (!r->n_stg_blocks) return OK;
-    if (!m->recipe->denoising.guides_denoised) return not_for_model(m, "--stg-blocks", "LTX-2", e);
-    if (!r->stg_blocks)
+    if (!m->recipe->denoising.guides_denoised)
+        return r->n_stg_blocks ? not_for_model(m, "--stg-blocks", "LTX-2", e) : OK;
+    if (r->cfg_norm > 0)
+        return bad_value(e, "--cfg-norm", r->cfg_norm, "no --cfg-norm: LTX-2 has --cfg-rescale instead");
+    if (!r->n_stg_blocks && (r->stg_scale != 0 || r->audio_stg_scale != 0))
+        return bad_value(e, "--stg-scale", r->stg_scale != 0 ? r->stg_scale : r->audio_stg_scale,
+                         "--stg-blocks too, the blocks of this guidance");
+    if (r->n_stg_blocks && !r->stg_blocks)
         return bad_value(e, "n_stg_blocks", r->n_stg_blocks, "stg_blocks to be set, not NULL");
-    for (int i = 0; i < r->n_stg_blocks; i++) {
-        char expected[48];
-        int last = 0;
-        bool found = false;
-        for (int b = 0; b < c->n_blocks; b++) {
-            if (c->blocks[b].number > last) last = c->blocks[b].number;
-            found = found || (c->blocks[b].number == r->stg_blocks[i] && r->stg_blocks[i] >= 0);
-        }
-        snprintf(expected, sizeof expected, "blocks from 0 to %d", last);
-        if (!found) return bad_value(e, "--stg-blocks", r->stg_blocks[i], expected);
-    }
+    int last = component_last_perturbable(model_component(m, FAMILY_DENOISER));
+    snprintf(expected, sizeof expected, "blocks from 0 to %d", last);
+    for (int i = 0; i < r->n_stg_blocks; i++)
+        if (r->stg_blocks[i] < 0 || r->stg_blocks[i] > last)
+            return bad_value(e, "--stg-blocks", r->stg_blocks[i], expected);
     return OK;
 }
 
@@ -689,22 +682,21 @@ static enum status find_precision(struct job *job, struct error *e) {
     return error_expected(e, "%s%s", supported, unsupported[PRECISION_F32] ? ", or --device cpu" : "");
 }
 
-/* Replaces `steps` and the flow shift if the request gives sigmas (--sigmas), or if the recipe has sigmas for
- * this number of steps. */
+/* Resolves the sigmas of the steps. Those of the request (--sigmas), else those of a distilled model's recipe
+ * if the request has as many steps and neither a schedule nor a shift, replace steps and flow_shift. */
 static enum status resolve_sigmas(struct job *job, struct error *e) {
     struct sluice_request *r = &job->request;
     const struct recipe_denoising *denoising = &job->model->recipe->denoising;
     if (r->n_sigmas && !r->sigmas) return bad_value(e, "n_sigmas", r->n_sigmas, "sigmas to be set, not NULL");
-    bool distilled = denoising->sigmas && r->steps == denoising->n_sigmas;
-    if (!r->sigmas && distilled && r->flow_shift == 0 && !r->scheduler) {
+    if (!r->sigmas && r->steps == denoising->n_sigmas && r->flow_shift == 0 && !r->scheduler) {
         r->sigmas = denoising->sigmas;
         r->n_sigmas = denoising->n_sigmas;
     }
     if (!r->sigmas) return OK;
     if (r->flow_shift != 0)
         return bad_value(e, "--flow-shift", r->flow_shift, "no --flow-shift: --sigmas are not shifted");
-    if (r->n_sigmas < 1 || r->n_sigmas > SLUICE_STEPS_MAX)
-        return bad_value(e, "the number of sigmas (--sigmas)", r->n_sigmas, "1 to 10000");
+    if (check_range("the number of sigmas (--sigmas)", r->n_sigmas, 1, SLUICE_STEPS_MAX, e) != OK)
+        return e->code;
     r->steps = r->n_sigmas;
     r->flow_shift = 1;
     return OK;

@@ -72,13 +72,17 @@ static enum status resolve_upscaler(struct job *job, struct error *e) {
                          "--upscaler cannot be combined with --hires" WHERE "%s" EXPECTED "one of the two",
                          m->name);
     if (r->n_upscale_sigmas && !r->upscale_sigmas)
-        return error_set(e, USAGE, "n_upscale_sigmas is %d and upscale_sigmas is NULL", r->n_upscale_sigmas);
+        return error_set(e, USAGE,
+                         "upscale_sigmas is NULL" FOUND "n_upscale_sigmas %d" EXPECTED
+                         "an array of that many sigmas",
+                         r->n_upscale_sigmas);
     if (!r->upscale_sigmas) {
         r->upscale_sigmas = upscale_sigmas;
         r->n_upscale_sigmas = COUNT_OF(upscale_sigmas);
     }
     if (sampling_check_sigmas("--upscale-sigmas", r->upscale_sigmas, r->n_upscale_sigmas, e) != OK)
         return e->code;
+    /* As reported with each image: the first sigma is the share of noise that the second pass begins with. */
     r->hires_strength = r->upscale_sigmas[0];
     r->hires_steps = r->n_upscale_sigmas;
     job->settings.hires = HIRES_UPSCALER;
@@ -107,8 +111,9 @@ enum status second_pass_resolve(struct job *job, struct error *e) {
     if (job->settings.decode_only || job->context.first_pass) return OK;
     if (r->upscale_latent) return resolve_upscaler(job, e);
     if (r->upscale_sigmas)
-        return error_set(
-            e, USAGE, "--upscale-sigmas has no second pass" WHERE "%s" EXPECTED "--upscaler FILE", m->name);
+        return error_set(e, USAGE,
+                         "--upscale-sigmas needs a second pass" WHERE "%s" EXPECTED "--upscaler FILE too",
+                         m->name);
     if (r->hires_scale == 0) return OK;
     if (r->hires_strength == 0) r->hires_strength = 0.5;
     if (!r->hires_steps) r->hires_steps = r->steps;
@@ -163,6 +168,7 @@ struct sluice_request second_pass_request(const struct job *job, double flow_shi
     r.sigmas = NULL;
     r.n_sigmas = 0;
     if (job->settings.hires != HIRES_UPSCALER) return r;
+    /* All steps of upscale_sigmas run, without guidance. */
     r.upscale_latent = false;
     r.sigmas = r.upscale_sigmas;
     r.n_sigmas = r.steps = r.n_upscale_sigmas;
@@ -171,7 +177,6 @@ struct sluice_request second_pass_request(const struct job *job, double flow_shi
     r.strength = 1;
     r.flow_shift = 0;
     r.scheduler = NULL;
-    /* No guidance. */
     r.cfg_scale = 1;
     r.audio_cfg_scale = r.modality_scale = r.audio_modality_scale = 0;
     r.stg_scale = r.audio_stg_scale = r.cfg_rescale = r.audio_cfg_rescale = r.cfg_norm = 0;

@@ -12,13 +12,16 @@
  * the latent upscaler's factor. */
 struct picture_size second_pass_size(const struct job *job);
 /* Checks the request's fields of the second pass, fills in their defaults and sets settings.hires. USAGE for
- * invalid values, and for requests with an input image, a mask or a video. */
+ * invalid values, for --hires with an input image, a mask or a video, and for --upscaler with --hires. */
 enum status second_pass_resolve(struct job *job, struct error *e);
-/* The request of the second pass's job. flow_shift: the caller's; 0: computed from the second pass's size. */
+/* Returns the request of the second pass's job, whose pointers are those of the job's request. flow_shift: of
+ * the caller's request; 0: computed from the second pass's size. A latent upscaler's second pass has no
+ * shift. */
 struct sluice_request second_pass_request(const struct job *job, double flow_shift);
 /* True for the job of a second pass that begins with the stage of a latent upscaler (stage_upsample). */
 bool second_pass_upsamples(const struct job *job);
-/* The second pass in a plan's JSON; NULL: there is none. */
+/* Returns a new JSON object that describes the second pass in a plan; NULL: the request has none, or no
+ * memory. */
 json_t *second_pass_json(const struct job *job);
 /* Resize of an image of the first pass to the second pass's size. job: of the second pass. */
 struct picture_part second_pass_enlargement(const struct job *job);

@@ -58,7 +58,7 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
                 part_flag_chooses(flag, FAMILY_CONTROL)
                     ? "a model runs without control networks if this flag is absent"
                 : part_flag_chooses(flag, FAMILY_UPSCALER) || part_flag_chooses(flag, FAMILY_LATENT_UPSCALER)
-                    ? "no network enlarges anything if this flag is absent"
+                    ? "without this flag no network enlarges images or latents"
                     : "every model needs this component",
                 flag);
         }

@@ -185,8 +185,8 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
                             .sys = sys,
                             .published = recipe->slot[slot].published,
                             .video = recipe->frames_max > 0};
-    /* A text encoder that feeds another one (slot.reads) outputs its last hidden state, after the final
-     * norm; a family that outputs all of its states by default outputs all. */
+    /* A text encoder whose output another one reads (slot.reads) outputs its last hidden state, after the
+     * final norm, or all hidden states if that is the family's default (Gemma 3). */
     c->reads.tokens = recipe_reader_slot(recipe, slot) < SLOTS_MAX;
     c->reads.hidden.all = c->reads.tokens && c->family->reads.hidden.all;
     for (int i = 0; i < recipe->text.n_conditions; i++) {

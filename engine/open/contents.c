@@ -46,8 +46,8 @@ bool contents_exclusive(const struct family *one, const struct family *other) {
     return one == other || (one->kind == other->kind && !encodes);
 }
 
-/* Fails if two components in a file have the same tensor prefix, or are of the same kind and no recipe uses
- * both. */
+/* Fails if two components in a file are of the same kind and no recipe uses both, or have the same tensor
+ * prefix and neither lists its names (family_files.names). */
 static enum status check_contents(const struct tensor_index *whole, const struct contents *contents,
                                   struct error *e) {
     for (int i = 0; i < contents->n; i++)
@@ -70,7 +70,8 @@ static enum status check_contents(const struct tensor_index *whole, const struct
     return OK;
 }
 
-/* True if the family's list of names (family_files.names) has the tensor name, without prefix. */
+/* True if the family lists the beginning of this tensor name, which is without prefix (family_files.names).
+ */
 static bool is_named(const struct family *family, const char *name) {
     for (const char *const *n = family->files.names; n && *n; n++)
         if (!strncmp(name, *n, strlen(*n))) return true;
@@ -124,7 +125,7 @@ bool contents_is_architecture(const struct family *family, const char *name) {
 /* Fails if general.architecture is unknown or contradicts the tensors. */
 static enum status check_architecture(struct sys *sys, const struct tensor_index *whole,
                                       const struct contents *contents, struct error *e) {
-    enum { LIST_BYTES = 136 }; /* with ", ..., or no such key" it fits into error.expected */
+    enum { LIST_BYTES = 136 }; /* with ", ..." and ", or no such key" the list fits into error.expected */
     char name[ARCHITECTURE_BYTES], known[LIST_BYTES + 8] = "";
     const struct family *first = contents->n ? contents->component[0].family : NULL;
     bool is = false, full = false;

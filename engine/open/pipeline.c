@@ -41,6 +41,7 @@ void pipeline_detect_variant(struct sys *sys, struct component_files *files) {
     const struct slot *slot = &recipe->slot[recipe_slot(recipe, FAMILY_DENOISER)];
     struct component c = {.sys = sys, .family = denoiser->family, .index = parts_view(files, denoiser)};
     configuration_apply(&c, component_files_path(files, denoiser), slot, &failure);
+    /* Reported if a component is missing in the end. */
     if (failure.code == UNSUPPORTED && files->failure.code == OK) files->failure = failure;
     files->has_variant = failure.code == OK;
     files->variant = c.variant;

@@ -166,22 +166,16 @@ enum status prompt_clean(struct sys *sys, const char *text, size_t bytes, char *
     return OK;
 }
 
-/* Returns the length of a code point at byte i; *stripped: str.strip removes the code point. Invalid UTF-8 is
- * not stripped, and reported by the tokenizer. */
-static size_t code_stripped(const char *text, size_t i, size_t bytes, bool *stripped) {
-    utf8proc_int32_t c = 0;
-    utf8proc_ssize_t n =
-        utf8proc_iterate((const utf8proc_uint8_t *)text + i, (utf8proc_ssize_t)(bytes - i), &c);
-    *stripped = n > 0 && is_stripped(c);
-    return n > 0 ? (size_t)n : 1;
-}
-
-/* Strips white space at both ends of a text, as Python's str.strip. */
+/* Removes white space at both ends of a text, as Python's str.strip. Invalid UTF-8 stays; the tokenizer
+ * reports it. */
 static void strip(const char **text, size_t *bytes) {
+    const utf8proc_uint8_t *at = (const utf8proc_uint8_t *)*text;
     size_t first = 0, end = 0, n;
-    bool stripped = true;
     for (size_t i = 0; i < *bytes; i += n) {
-        n = code_stripped(*text, i, *bytes, &stripped);
+        utf8proc_int32_t c = 0;
+        utf8proc_ssize_t length = utf8proc_iterate(at + i, (utf8proc_ssize_t)(*bytes - i), &c);
+        bool stripped = length > 0 && is_stripped(c);
+        n = length > 0 ? (size_t)length : 1;
         if (stripped && !end) first = i + n;
         if (!stripped) end = i + n;
     }

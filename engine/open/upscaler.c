@@ -25,7 +25,8 @@ static int place_of(const char *flag) {
     return strcmp(flag, "--hires-upscaler") ? MODEL_UPSCALER : MODEL_HIRES_UPSCALER;
 }
 
-/* The latent upscaler reads values of the model's VAE. */
+/* The latent upscaler computes with latents in the VAE's scale: it undoes the VAE's normalisation, and
+ * applies it to its result. */
 static void set_latent_format(struct sluice_model *m) {
     struct component *c = &m->component[MODEL_LATENT_UPSCALER];
     if (c->family && model_decoder(m)->family) c->latent_format = model_decoder(m)->latent_format;
@@ -66,8 +67,8 @@ enum status upscaler_check_latent(const struct sluice_model *m, struct error *e)
     if (!c->family) return OK;
     if (component_frame_factor(vae) == 1)
         return error_set(e, USAGE,
-                         "--upscaler enlarges latents of videos, which this model does not make" WHERE
-                         "%s" FOUND "%s" EXPECTED "an LTX-2 model",
+                         "--upscaler needs a model that makes videos" WHERE "%s" FOUND "%s" EXPECTED
+                         "an LTX-2 model",
                          m->name, m->recipe->name);
     if (c->latent_channels == vae->latent_channels) return OK;
     return error_set(e, SHAPE,

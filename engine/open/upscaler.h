@@ -17,7 +17,8 @@ enum status upscaler_open(struct sluice_model *m, struct component_files *files,
 /* The same without files (--family): the flags name families (published_bind_network). */
 enum status upscaler_open_published(struct sluice_model *m, const struct sluice_model_options *o,
                                     struct error *e);
-/* Checks that the latent upscaler fits the model's VAE. USAGE: the model makes no videos; SHAPE. */
+/* Checks that the latent upscaler fits the model's VAE. USAGE: the model makes no videos; SHAPE: another
+ * number of latent channels. Does nothing without a latent upscaler. */
 enum status upscaler_check_latent(const struct sluice_model *m, struct error *e);
 
 #endif

@@ -50,7 +50,8 @@ struct block_kind {
     /* Quantisation does not change the weights of this kind: used for VAEs and for small weights that affect
      * the whole result (embedders, final layers). Embedding tables are never quantised either. */
     bool never_quantised;
-    bool skippable; /* skip-layer guidance may skip the block: its input passes unchanged */
+    bool skippable;   /* skip-layer guidance may skip the block: its input passes unchanged */
+    bool perturbable; /* spatio-temporal guidance may perturb its self-attention (lane.stg_blocks) */
     enum update_rate update_rate;
     /* Forward function: computes one visit for one lane. weights: the weights structure, pointing into the
      * packed block. Must not read tensor values: a dry run has none. */
@@ -194,11 +195,11 @@ char *block_weight_name(const char *format, int number, char *out);
 const char *block_weight_pattern(const struct block_ref *ref, const struct weight_spec *spec, int i,
                                  int *number);
 
-/* The row ranges of a tensor that make up a weight, in order: parts of a fused tensor, or the part of the
- * block with this number (weight_spec.row_parts). */
+/* The row ranges of a tensor that make up a weight, in order: parts of a fused tensor, or one of equal parts
+ * (weight_spec.row_parts), which the block's number selects. */
 struct weight_parts {
     int n;        /* number of ranges; 0: the weight is the whole tensor */
-    int32_t rows; /* number of rows of the fused tensor; -1: more than INT32_MAX */
+    int32_t rows; /* number of rows of the tensor in the file; -1: more than INT32_MAX */
     struct {
         int32_t first, rows;
     } at[WEIGHT_SLICES_MAX];

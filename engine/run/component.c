@@ -256,14 +256,14 @@ static enum status latent_read_tensors(struct component *c, const struct config 
         return e->code;
     format->n = c->latent_channels;
     for (int i = 0; i < format->n; i++) {
+        const char *spread = norm->deviations ? "standard deviation" : "variance";
         double mean = (double)format->shift[i], variance = (double)format->scale[i];
         format->scale[i] = (float)(1 / (norm->deviations ? variance : sqrt(variance + eps)));
         if (isfinite(mean) && variance >= 0 && isfinite(format->scale[i]) && format->scale[i] > 0) continue;
         return error_set(e, NONFINITE,
                          "unusable normalisation of latent channel %d" WHERE "%s" FOUND
                          "mean %g, %s %g" EXPECTED "finite numbers, a positive %s",
-                         i, c->index.sources[0].path, mean, norm->deviations ? "deviation" : "variance",
-                         variance, norm->deviations ? "deviation" : "variance");
+                         i, c->index.sources[0].path, mean, spread, variance, spread);
     }
     return OK;
 }
@@ -519,4 +519,11 @@ enum status component_bind(struct component *c, const struct config *config, str
     for (int i = 0; i < n && e->code == OK; i++) bind_ref(c, &refs[i], e);
     sys->release(sys, refs);
     return e->code == OK ? check_leftovers(c, e) : e->code;
+}
+
+int component_last_perturbable(const struct component *c) {
+    int last = -1;
+    for (int i = 0; i < c->n_blocks; i++)
+        if (c->blocks[i].kind->perturbable && c->blocks[i].number > last) last = c->blocks[i].number;
+    return last;
 }

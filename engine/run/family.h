@@ -23,8 +23,8 @@ enum family_kind {
     FAMILY_CONTROL,         /* control network: computes residuals that a denoiser adds (ControlNet) */
     FAMILY_UPSCALER,        /* enlarges images (ESRGAN) */
     FAMILY_LATENT_UPSCALER, /* enlarges latents (LTX) */
-    FAMILY_SOUND_DECODER,   /* decodes sound latents to a mel spectrogram */
-    FAMILY_VOCODER,         /* makes samples of a mel spectrogram */
+    FAMILY_SOUND_DECODER,   /* decodes sound latents to a mel spectrogram (audio VAE) */
+    FAMILY_VOCODER,         /* synthesises the samples of a waveform from a mel spectrogram */
 };
 
 enum { FAMILY_DIMS_MAX = 64, FAMILY_SETTINGS_BYTES = 512 };
@@ -40,8 +40,8 @@ struct state_tensor {
 #define STATE_TENSOR(structure, field)                                                                       \
     { #field, offsetof(struct structure, field) }
 
-/* The frames that a video VAE decodes or encodes in one evaluation. A decoder whose output lags its input has
- * evaluations with n_frames or n_latents 0. */
+/* The frames that a video VAE decodes or encodes in one evaluation. If the decoder's output lags its input,
+ * as that of LTX-2's convolutions over later frames, an evaluation may have n_frames 0 or n_latents 0. */
 struct frame_chunk {
     int32_t first_latent, n_latents; /* in latent frames */
     int32_t first_frame, n_frames;   /* in video frames */
@@ -83,7 +83,7 @@ struct predicted_block {
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_frames, latent_side; /* latent_side: height of the latent */
     int32_t latent_columns;                              /* width of the latent; 0: equal to latent_side */
-    int32_t sound[3]; /* channels, length and bins of the sound's latent, or of a vocoder's spectrogram; 0:
+    int32_t sound[3]; /* channels, frames and bins of the sound's latent, or of a vocoder's spectrogram; 0:
                          no sound */
     int32_t picture_side; /* side of the image in pixels */
     int chunk;            /* frames per chunk of a video VAE; 0: a single image */
@@ -117,9 +117,9 @@ struct family_files {
     enum status (*refuse)(const struct component *c, struct error *e);
     /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. NULL: none. */
     const char *const *ignorable;
-    /* Beginnings of all the family's tensor names, NULL-terminated. Such a family may lie in a file beside
-     * another one with the same tensor prefix, which then has the other names. NULL: files hold no other
-     * component with the same tensor prefix. */
+    /* Beginnings of all the family's tensor names, NULL-terminated. They tell the family's tensors from those
+     * of another component in the same file with the same tensor prefix, as in files with LTX-2's transformer
+     * and connectors. NULL: no such files. */
     const char *const *names;
 };
 
@@ -137,7 +137,7 @@ struct latent_norm {
      * sqrt(variance + eps). The values are read when the model is opened; family_blocks.list lists the block
      * as unused. NULL: none. */
     const struct block_kind *tensors;
-    bool deviations;     /* the second tensor holds standard deviations, not variances (LTX); no eps */
+    bool deviations;     /* the second tensor holds standard deviations instead of variances (LTX); no eps */
     const char *eps_key; /* configuration key of eps */
     double eps;          /* published eps */
 };
@@ -323,12 +323,13 @@ struct component {
     int pixel_factor;     /* per side: image pixels per latent pixel (VAE), or per input pixel (upscaler) */
     /* Latent upscaler: an enlarged side is side * pixel_factor / pixel_divisor, rounded up; 0 means 1. */
     int pixel_divisor;
-    int sample_rate, sound_channels; /* of a vocoder: samples per second and channel; channels */
-    int sound_bins;                  /* of a sound decoder: bins of a latent */
-    int mel_columns;                 /* of a sound decoder: channels * bins of its spectrogram */
-    int samples_a_frame;             /* of a vocoder: samples per channel and frame of the spectrogram */
-    int frame_factor; /* video frames per latent frame (sound decoder: spectrogram frames); the first latent
-                         frame is 1 video frame; 0 means 1 */
+    int sample_rate, sound_channels; /* vocoder: samples per second of a channel; channels */
+    int samples_a_frame;             /* vocoder: samples of a channel per spectrogram frame */
+    int sound_bins;                  /* sound decoder: frequency bins of a latent */
+    int mel_columns;                 /* sound decoder: channels * bins of its spectrogram */
+    /* Video frames (sound decoder: spectrogram frames) per latent frame; the first latent frame is 1 frame. 0
+     * means 1. */
+    int frame_factor;
     /* Scaling of a VAE's latents, for encoder, decoder and previews: see latent_norm. */
     struct latent_format latent_format;
     struct picture_format picture_format; /* image normalisation of a vision encoder */
@@ -411,6 +412,9 @@ struct tensor component_state_tensor(const struct component *c, const struct lan
 static inline int component_frame_factor(const struct component *c) {
     return c->frame_factor ? c->frame_factor : 1;
 }
+/* Returns the largest number of a block that spatio-temporal guidance can perturb (block_kind.perturbable);
+ * -1: there is none. These blocks are numbered from 0. */
+int component_last_perturbable(const struct component *c);
 /* Splits the frames of a latent into the chunks of a VAE: see family_lanes.chunks. */
 int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
 

@@ -44,7 +44,8 @@ bool hidden_states_use_norm(const struct hidden_states *states, int n_layers) {
 }
 
 bool hidden_states_need_rows(const struct hidden_states *states, const struct lane *lane) {
-    return !tensor_packed(&lane->text) || hidden_states_count(states, 1) > 1;
+    enum { ANY = 1 }; /* the number of layers does not decide between one state and several */
+    return !tensor_packed(&lane->text) || hidden_states_count(states, ANY) > 1;
 }
 
 /* The columns of lane.text that hold hidden state i. */

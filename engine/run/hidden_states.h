@@ -20,7 +20,7 @@ struct hidden_states {
      * -2 of the layer before it. 0 ends a shorter list; an empty list means -1. */
     int16_t layers[HIDDEN_STATES_MAX];
     enum final_norm_rule final_norm;
-    bool all; /* the token embeddings and the outputs of all layers, in this order; `layers` is empty */
+    bool all; /* the token embeddings, then the output of every layer; `layers` is then empty */
 };
 
 /* The hidden states that an encoder with this many layers writes, in the settings of a text encoder. */

@@ -40,11 +40,11 @@ struct lane {
     /* Latents of reference images, each [C, 1, Y, X]; rank 0: absent. */
     struct tensor reference[LANE_REFERENCES_MAX];
     struct tensor prediction; /* denoiser output [C, F, Y, X] */
-    /* Sound that is denoised together with the video (LTX-2): latent [C, 1, L, B] of L moments and B bins,
-     * read by the denoiser and the sound decoder; the denoiser's output of the same shape. */
+    /* Sound that is denoised together with the video (LTX-2): latent [C, 1, L, B] of L latent frames and B
+     * frequency bins, read by the denoiser and the sound decoder; the denoiser's output of the same shape. */
     struct tensor sound, sound_prediction;
-    /* Spectrogram [T, channels * bins], written by the sound decoder, read by the vocoder; samples [N,
-     * channels], about -1 to 1, written by the vocoder. */
+    /* mel: log-mel spectrogram [T, channels * bins], written by the sound decoder and read by the vocoder.
+     * wave: samples [N, channels], about -1 to 1, written by the vocoder. */
     struct tensor mel, wave;
     /* Frames of a VAE chunk [N, Y, X, 3], about -1 to 1: written by the decoder, read by encoders. N is the
      * longest chunk's frame count; a shorter chunk uses the first frames. */
@@ -84,7 +84,8 @@ struct lane {
     /* Skip-layer guidance: numbers of the blocks that this lane skips. */
     const int *skip_layers;
     int n_skip_layers;
-    /* Spatio-temporal guidance (LTX-2): numbers of the blocks whose self-attention returns its values. */
+    /* Spatio-temporal guidance (LTX-2): numbers of the blocks whose self-attention outputs its values,
+     * without attention weights. */
     const int *stg_blocks;
     int n_stg_blocks;
     bool isolated; /* no attention between video and sound (modality guidance of LTX-2) */

@@ -59,8 +59,9 @@ struct weight_spec {
     /* Files concatenate the kernels of input_parts weights along the input axis; this weight is number
      * input_part. 0: the weight has its own tensor. Not combined with slices. */
     int input_parts, input_part;
-    /* Index into dims: number of equal parts of the file's rows, of which the block has the one with its
-     * number. 0, or a dim of 0 or 1: the whole tensor. For names without brackets. */
+    /* Index into dims. That dim is the number n of equal parts into which the tensor's rows are divided; the
+     * block with number i has part i % n. 0, or a dim of 0 or 1: the whole tensor. Not for names with
+     * brackets (fused tensors). */
     int row_parts;
     bool flat;             /* some files store this matrix as a vector of all its values */
     bool embedding_lookup; /* embedding table: rows are copied or added, never multiplied */

@@ -85,7 +85,7 @@ void guidance_slg_add(struct tensor guided, struct tensor skipped) {
     for (int64_t i = 0; i < tensor_elements(&guided); i++) g[i] += s[i];
 }
 
-/* Standard deviation of n values, with n - 1. */
+/* Returns the standard deviation of n values, with divisor n - 1 as torch.std. */
 static double deviation(const float *values, int64_t n) {
     double mean = 0, sum = 0;
     for (int64_t i = 0; i < n; i++) mean += (double)values[i] / (double)n;

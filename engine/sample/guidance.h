@@ -34,18 +34,20 @@ void guidance_slg_begin(struct tensor skipped, struct tensor cond, double scale)
 void guidance_slg_add(struct tensor guided, struct tensor skipped);
 
 /* Guidance of LTX-2 for one stream, the video or its sound. With x = sample - sigma * prediction, of the
- * prompt and of each further pass:
+ * prompt and of each other pass (stg: spatio-temporal guidance; isolated: without attention between video and
+ * sound):
  *
  *     sum = x + (cfg_scale - 1) (x - x_negative) + stg_scale (x - x_stg)
  *             + (modality_scale - 1) (x - x_isolated)
  *     guided = sum * (rescale * std(x) / std(sum) + 1 - rescale)
  *
- * std: standard deviation over all n values, with n - 1. Absent passes (NULL) add nothing. Source: diffusers
- * 0.42, pipelines/ltx2/pipeline_ltx2.py. */
+ * and the guided prediction is (sample - guided) / sigma. std: standard deviation over all n values, with
+ * divisor n - 1. Absent passes (NULL) add nothing. Source: diffusers 0.42, pipelines/ltx2/pipeline_ltx2.py.
+ */
 struct denoised_guidance {
     const float *sample;
     float sigma;                            /* above 0 */
-    const float *negative, *stg, *isolated; /* predictions of the further passes */
+    const float *negative, *stg, *isolated; /* predictions of the other passes, or NULL */
     double cfg_scale, stg_scale, modality_scale, rescale;
 };
 /* Replaces the n values of the prompt's prediction by the guided prediction. */

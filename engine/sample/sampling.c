@@ -13,7 +13,7 @@ static bool is_named_schedule(const struct schedule *schedule) {
 }
 
 const char *sampling_schedule_name(const struct sampling *s) {
-    if (is_named_schedule(s->schedule) || s->schedule == &schedule_given) return s->schedule->name;
+    if (is_named_schedule(s->schedule) || s->schedule == &schedule_sigmas) return s->schedule->name;
     return spacing_names[s->prediction->is_flow ? SPACING_LINSPACE : s->grid.spacing];
 }
 
@@ -84,12 +84,13 @@ static enum status choose_schedule(const char *name, struct sampling *s, struct 
 
 enum status sampling_check_sigmas(const char *flag, const double *sigmas, int n, struct error *e) {
     if (n < 1)
-        return error_set(e, USAGE, "%s has no sigmas" EXPECTED "1 or more, from 1 down to above 0", flag);
+        return error_set(e, USAGE,
+                         "%s has no sigmas" EXPECTED "1 or more decreasing numbers above 0, up to 1", flag);
     for (int i = 0; i < n; i++) {
         if (!(sigmas[i] > 0 && sigmas[i] <= 1))
             return error_set(e, USAGE,
                              "invalid value for %s" WHERE "sigma %d" FOUND "%g" EXPECTED
-                             "above 0, to 1; the final 0 is not written",
+                             "a number above 0, to 1; the final 0 is implied",
                              flag, i + 1, sigmas[i]);
         if (i && (float)sigmas[i] >= (float)sigmas[i - 1])
             return error_set(e, USAGE,
@@ -113,8 +114,8 @@ static enum status choose_sigmas(const struct sampling_choice *choice, struct sa
                          "--sigmas cannot be combined with --scheduler" FOUND "--scheduler %s" EXPECTED
                          "one of the two",
                          choice->schedule);
-    s->schedule = &schedule_given;
-    s->grid.given = choice->sigmas;
+    s->schedule = &schedule_sigmas;
+    s->grid.sigmas = choice->sigmas;
     return sampling_check_sigmas("--sigmas", choice->sigmas, choice->steps, e);
 }
 

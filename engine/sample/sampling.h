@@ -52,7 +52,7 @@ enum status sampling_read(const struct config *config, struct sampling *sampling
 struct sampling_choice {
     const char *sampler, *schedule, *prediction;
     int steps;
-    const double *sigmas; /* the `steps` sigmas of --sigmas, borrowed as long as *sampling is used; or NULL */
+    const double *sigmas; /* the `steps` sigmas of --sigmas; *sampling keeps the pointer. NULL: none */
 };
 /* Fails with USAGE unless the n sigmas of a flag decrease from at most 1 to above 0. */
 enum status sampling_check_sigmas(const char *flag, const double *sigmas, int n, struct error *e);

@@ -137,13 +137,13 @@ static void schedule_fill_flow(const struct schedule *self, const struct schedul
     join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
 }
 
-static void schedule_fill_given(const struct schedule *self, const struct schedule_options *o,
-                                struct grid *grid) {
+static void schedule_fill_sigmas(const struct schedule *self, const struct schedule_options *o,
+                                 struct grid *grid) {
     (void)self;
     *grid = (struct grid){
         .form = GRID_FLOW, .step = grid->step, .init_noise_sigma = 1, .n = o->n, .n_total = o->n};
     for (int i = 0; i < o->n; i++) {
-        float sigma = (float)o->given[i];
+        float sigma = (float)o->sigmas[i];
         grid->step[i].at = grid_point_of_sigma(GRID_FLOW, sigma, sigma * 1000);
     }
     join(grid, grid_point_of_sigma(GRID_FLOW, 0, 0));
@@ -182,7 +182,7 @@ const struct schedule schedule_flow = {.name = "flow",
                                        .class_name = "FlowMatchEulerDiscreteScheduler",
                                        .shift_key = "shift",
                                        .fill = schedule_fill_flow};
-const struct schedule schedule_given = {.name = "sigmas", .fill = schedule_fill_given};
+const struct schedule schedule_sigmas = {.name = "sigmas", .fill = schedule_fill_sigmas};
 const struct schedule schedule_flow_unipc = {.name = "flow of UniPC",
                                              .shift_key = "flow_shift",
                                              .rule = FLOW_UNIPC,

@@ -31,7 +31,7 @@ struct schedule_options {
      * (sample_sigmas of QwenImage21Pipeline). NULL: none. */
     const float *sample_sigmas;
     int n_sample_sigmas;
-    const double *given;    /* schedule_given: the n sigmas */
+    const double *sigmas;   /* schedule_sigmas: the n sigmas */
     bool grid_f64;          /* flow models: sigmas from numpy.linspace in f64; false: torch.linspace in f32 */
     bool exponential_shift; /* flow models: shift by s / (s + (1/u - 1)); false: s u / (1 + (s - 1) u) */
     bool is_flow;           /* true for flow models, false for eps and v models */
@@ -78,7 +78,7 @@ extern const struct schedule schedule_flow;
 extern const struct schedule schedule_flow_unipc, schedule_flow_dpm;
 /* Flow models: sigmas that the request gives (--sigmas), without a shift; timestep = 1000 sigma, as
  * FlowMatchEulerDiscreteScheduler.set_timesteps(sigmas=...) with shift 1. */
-extern const struct schedule schedule_given;
+extern const struct schedule schedule_sigmas;
 /* Schedules of diffusers' scheduler classes for eps and v models. schedule_diffusers_euler is for Euler,
  * Heun, DPM2 and LMS: variance exploding with fractional timesteps. The other functions are variance
  * preserving with whole timesteps: ddpm for DDPM, lcm for LCM and TCD, ddim (each step spans 1000 / n

@@ -142,6 +142,40 @@ static void test_invalid_requests_are_rejected(struct rig *rig) {
     }
 }
 
+/* LTX-2's guidance: refused by other models, and values that LTX-2 refuses. */
+static void test_denoised_guidance_is_rejected(struct rig *rig) {
+    static const int blocks[] = {0, 3}, negative[] = {-1};
+    static const struct {
+        struct sluice_request request;
+        const char *words;
+    } others[] = {{{.stg_scale = 1}, "only LTX-2 has this guidance"},
+                  {{.audio_cfg_rescale = 0.5}, "the second value of --cfg-rescale"},
+                  {{.stg_blocks = blocks, .n_stg_blocks = 1}, "--stg-blocks"},
+                  {{.save_audio_latent = "x.safetensors"}, "--save-audio-latent"}},
+      rows[] = {{{.cfg_norm = 1}, "--cfg-rescale"},
+                {{.stg_scale = 1}, "--stg-blocks too"},
+                {{.audio_stg_scale = 1}, "--stg-blocks too"},
+                {{.stg_blocks = blocks, .n_stg_blocks = 2}, "found 3, expected blocks from 0 to 2"},
+                {{.stg_blocks = negative, .n_stg_blocks = 1}, "found -1"},
+                {{.n_stg_blocks = 1}, "not NULL"},
+                {{.cfg_rescale = 1.5}, "expected 0 to 1"}};
+    struct rig ltx;
+    for (int i = 0; i < COUNT_OF(others) + COUNT_OF(rows); i++) {
+        bool is_ltx = i >= COUNT_OF(others);
+        struct sluice_request request = is_ltx ? rows[i - COUNT_OF(others)].request : others[i].request;
+        request.struct_size = sizeof request;
+        request.prompt = "a red fox";
+        request.width = request.height = 64;
+        request.frames = is_ltx ? 9 : 1;
+        request.steps = request.batch = 1;
+        request.cfg_scale = 2;
+        if (i == COUNT_OF(others) && !rig_open(&ltx, "test/golden/ltx2/model", 1, 3)) return;
+        run_refused(is_ltx ? &ltx : rig, &request, "USAGE", 2,
+                    is_ltx ? rows[i - COUNT_OF(others)].words : others[i].words);
+    }
+    rig_close(&ltx);
+}
+
 int main(void) {
     struct rig rig;
     struct sluice_session_options options = {.threads = 1, .on_log = on_log};
@@ -155,6 +189,7 @@ int main(void) {
     test_useless_settings_warn(&rig);
     test_no_guided_step_warns(&rig);
     test_invalid_requests_are_rejected(&rig);
+    test_denoised_guidance_is_rejected(&rig);
     rig_close(&rig);
     return finish();
 }

@@ -335,7 +335,8 @@ const struct gate gate_wan_vace = {
     .other = REQUEST(VIDEO(5, 2, 1), EDITING(2)),
     .threads = 1};
 
-/* LTX-2: all guidance, of the video and of its sound. The decoder of 2.0 needs two latent rows. */
+/* LTX-2: every kind of guidance, of the video and of its sound. The VAE of 2.0 pads by reflection and
+ * therefore needs two latent rows. */
 static const int perturbed_block[] = {1};
 #define GUIDED_SOUND                                                                                         \
     .audio_cfg_scale = 4, .stg_scale = 0.8, .stg_blocks = perturbed_block, .n_stg_blocks = 1,                \

@@ -229,17 +229,17 @@ static const double *sigmas_of(const json_t *c, const char *key, int *n) {
     return *n ? sigmas : NULL;
 }
 
-/* Sets the guidance of video and sound (LTX-2), and given sigmas. */
-static void set_sound(const json_t *c, struct sluice_request *r) {
+/* Sets the sigmas of the case, and LTX-2's guidance if the case has stg_blocks. */
+static void set_sigmas_and_guidance(const json_t *c, struct sluice_request *r) {
     const json_t *blocks = json_object_get(c, "stg_blocks");
-    int n = (int)json_array_size(blocks), *perturbed = test_memory(sizeof *perturbed * (size_t)(n + 1));
-    for (int i = 0; i < n; i++) perturbed[i] = (int)json_integer_value(json_array_get(blocks, (size_t)i));
+    int n = (int)json_array_size(blocks), *numbers = test_memory(sizeof *numbers * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) numbers[i] = (int)json_integer_value(json_array_get(blocks, (size_t)i));
     r->sigmas = sigmas_of(c, "sigmas", &r->n_sigmas);
     r->upscale_sigmas = sigmas_of(c, "upscale_sigmas", &r->n_upscale_sigmas);
     r->upscale_latent = r->upscale_sigmas != NULL;
     if (!blocks) return;
     r->fps = number_of(c, "fps");
-    r->stg_blocks = n ? perturbed : NULL;
+    r->stg_blocks = n ? numbers : NULL;
     r->n_stg_blocks = n;
     r->audio_cfg_scale = json_number_value(json_object_get(c, "audio_cfg_scale")); /* null: the video's */
     r->stg_scale = json_number_value(json_object_get(c, "stg_scale"));
@@ -315,7 +315,7 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     set_redux(p->golden, c, &r);
     set_adapters(p->golden, c, &r);
     set_second_pass(c, &r);
-    set_sound(c, &r);
+    set_sigmas_and_guidance(c, &r);
     return r;
 }
 

@@ -68,8 +68,8 @@ double noise_error(struct tensor truth, uint64_t seed);
 /* Compares image k of a batch with the reference's run with seed + k. */
 void expect_latents(struct public_run *p, const json_t *c);
 
-/* Compares the final latents of the sound, which the run saved to final_sound.safetensors; models with sound
- * only. */
+/* Compares the final sound latents, which the run saved to final_sound.safetensors. Does nothing if the
+ * reference has none. */
 void expect_sounds(struct public_run *p, const json_t *c);
 
 /* Runs a case without decoding; compares text embeddings, the latent after each step and the final latent. */

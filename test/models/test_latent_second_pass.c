@@ -54,8 +54,8 @@ static float *read_dump(struct sys *sys, const char *name, int64_t *n) {
     return values;
 }
 
-/* At sigma 1 the second pass begins with noise alone: the generator's values after the first pass's, token by
- * token. */
+/* At sigma 1 the second pass begins with noise alone. The generator continues after the first pass's noise,
+ * and its values are in token order: all channels of a token, then the next token. */
 static void test_noise(struct rig *rig) {
     enum { FIRST = CHANNELS * SHORT * (HEIGHT / FACTOR) * (WIDTH / FACTOR), SECOND = 4 * FIRST };
     static float noise[SECOND];
@@ -76,8 +76,8 @@ static void test_noise(struct rig *rig) {
     free(latent);
 }
 
-/* The enlarged latent does not depend on the sigma to which noise is added. */
-static void test_levels(struct rig *rig) {
+/* sample = sigma noise + (1 - sigma) enlarged: the samples of two sigmas give the same enlarged latent. */
+static void test_noise_levels(struct rig *rig) {
     static const double sigmas[2][1] = {{0.75}, {0.25}};
     struct sluice_request r = request_video();
     float *latent[2], *noise;
@@ -125,7 +125,6 @@ static void test_residency(struct rig *rig) {
     r.seed++;
     struct result alone = run_ok(rig, &r, "alone");
     check(!strcmp(alone.image[0], want.image[1]), "a video of a batch differs from that of its seed");
-    /* Guidance of the first pass only. */
     r.upscale_latent = false;
     r.upscale_sigmas = NULL;
     r.n_upscale_sigmas = 0;
@@ -133,7 +132,7 @@ static void test_residency(struct rig *rig) {
     check(strcmp(alone.image[0], small.image[0]) != 0, "the second pass changes nothing");
 }
 
-/* The first frame of the second pass's latent is the picture, encoded at the larger size. */
+/* The first latent frame of the result is the input image, encoded at the larger size. */
 static void test_first_frame(struct rig *rig) {
     static uint8_t rgb[WIDTH * HEIGHT * 3];
     for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * 37 % 251);
@@ -158,6 +157,7 @@ static void test_first_frame(struct rig *rig) {
     free(final);
 }
 
+/* --sigmas replaces the schedule and --steps, with every kind of sampler for flow models. */
 static void test_sigmas(struct rig *rig) {
     struct sluice_request r = request_fox(WIDTH, HEIGHT, 7, 1, 1);
     int64_t n;
@@ -218,7 +218,7 @@ static void test_refusals(struct rig *rig) {
     run_refused(rig, &r, "USAGE", 2, "-W and -H are the first pass's size");
 }
 
-/* Models that the upscaler does not fit, and models without one. */
+/* A model without an upscaler, a VAE with other latent channels, and a model of images. */
 static void test_models(void) {
     struct rig rig;
     struct sluice_request r = request_video();
@@ -248,7 +248,7 @@ int main(void) {
     temporary_make();
     if (open_model(&rig, upscaler_folder())) {
         test_noise(&rig);
-        test_levels(&rig);
+        test_noise_levels(&rig);
         test_first_frame(&rig);
         test_residency(&rig);
         test_sigmas(&rig);

@@ -1,6 +1,6 @@
 /* Latent upscalers against diffusers (test/golden/ltx2_upsampler.py): x2 under the names of both versions,
- * x1.5 with odd sizes, one frame of two pixels. Feature maps in host and device memory give equal bits;
- * upscalers of time and other scales are refused. */
+ * x1.5 with odd sizes, one frame of two pixels. Feature maps in host and in device memory give results within
+ * the tolerance. Temporal upscalers and other scales are refused. */
 #include "engine/open/configuration.h"
 #include "engine/run/component.h"
 #include "loaders/loaders.h"

@@ -131,17 +131,17 @@ TEST(flux2_schedules) {
     assert_int_equal(n_cases, 77);
 }
 
-/* Sigmas of a request: the values that diffusers' FlowMatchEulerDiscreteScheduler with shift 1 has after
- * set_timesteps(sigmas=...). */
-TEST(given_sigmas) {
-    static const double given[] = {1, 0.99375, 0.909375, 0.725, 0.421875, 1.0 / 3, 0.1};
+/* Sigmas of a request (--sigmas): the sigmas and timesteps of diffusers' FlowMatchEulerDiscreteScheduler with
+ * shift 1 after set_timesteps(sigmas=...). */
+TEST(sigmas_of_request) {
+    static const double sigmas[] = {1, 0.99375, 0.909375, 0.725, 0.421875, 1.0 / 3, 0.1};
     static const float timesteps[] = {1000, 993.75F, 909.375F, 725, 421.875F, 0x1.4d5556p+8F, 100};
-    enum { STEPS = sizeof given / sizeof *given };
+    enum { STEPS = sizeof sigmas / sizeof *sigmas };
     struct grid_step step[STEPS];
     struct grid grid = {.step = step};
     struct sampling sampling = {
         .prediction = &prediction_flow_timestep, .schedule = &schedule_flow, .sampler = &sampler_euler};
-    struct sampling_choice choice = {.steps = STEPS, .sigmas = given};
+    struct sampling_choice choice = {.steps = STEPS, .sigmas = sigmas};
     struct error e = {0};
     assert_int_equal(sampling_choose(&choice, &sampling, &e), OK);
     assert_string_equal(sampling_schedule_name(&sampling), "sigmas");
@@ -151,9 +151,9 @@ TEST(given_sigmas) {
     sampling_fill(&sampling, &options, &grid);
     assert_int_equal(grid.n, STEPS);
     for (int i = 0; i < STEPS; i++) {
-        assert_true(step[i].at.sigma == (float)given[i] && step[i].at.noise == (float)given[i]);
+        assert_true(step[i].at.sigma == (float)sigmas[i] && step[i].at.noise == (float)sigmas[i]);
         assert_true(step[i].at.timestep == timesteps[i]);
-        assert_true(step[i].to.sigma == (i + 1 < STEPS ? (float)given[i + 1] : 0));
+        assert_true(step[i].to.sigma == (i + 1 < STEPS ? (float)sigmas[i + 1] : 0));
     }
     sampling.prediction = &prediction_eps;
     assert_int_equal(sampling_choose(&choice, &sampling, &e), USAGE);

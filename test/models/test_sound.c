@@ -1,6 +1,6 @@
-/* Sound decoder and vocoders of LTX-2 and 2.3 against diffusers (test/golden/ltx): odd numbers of moments,
- * narrow channels; names of diffusers and of the authors, the encoder in the file; buffers in host and in
- * device memory give equal results; other architectures are refused. */
+/* Sound decoder and vocoders of LTX-2 and 2.3 against diffusers (test/golden/ltx): an odd number of latent
+ * frames, few channels; names of diffusers and of the authors; files that also hold the encoder. Buffers in
+ * host and in device memory give results within the tolerance. Other architectures are refused. */
 #include "engine/open/configuration.h"
 #include "engine/run/component.h"
 #include "loaders/loaders.h"
@@ -16,7 +16,8 @@ static const struct slot slots[] = {
     {.family = &family_ltx2_audio_vae, .flag = "--audio-vae", .folder = "audio_vae"},
     {.family = &family_ltx2_vocoder, .flag = "--vocoder", .folder = "vocoder"}};
 
-/* Names of diffusers and of the authors. */
+/* Names of diffusers and of the authors: of the vocoders, then of the audio VAE. */
+enum { VOCODER_RENAMES = 6 };
 static const char *const renames[][2] = {{"upsamplers.", "ups."},
                                          {"resnets.", "resblocks."},
                                          {"conv_in.", "conv_pre."},
@@ -33,7 +34,8 @@ static int by_name(const void *a, const void *b) {
 /* Gives a component's tensors the authors' names. */
 static void rename_tensors(struct tensor_index *index, bool vocoder) {
     for (int i = 0; i < index->n_entries; i++)
-        for (int k = vocoder ? 0 : 6; k < (vocoder ? 6 : 8); k++) {
+        for (int k = vocoder ? 0 : VOCODER_RENAMES; k < (vocoder ? VOCODER_RENAMES : COUNT_OF(renames));
+             k++) {
             const char *name = index->entries[i].name, *at = strstr(name, renames[k][0]);
             char *renamed = at ? test_memory(strlen(name) + 64) : NULL;
             if (!at) continue;
@@ -43,7 +45,7 @@ static void rename_tensors(struct tensor_index *index, bool vocoder) {
     qsort(index->entries, (size_t)index->n_entries, sizeof *index->entries, by_name);
 }
 
-/* named: with the authors' names and without a configuration. */
+/* Opens and binds a component. named: with the authors' names and without a configuration. */
 static void open_component(struct component *c, const char *model, const struct slot *slot, bool named) {
     struct error e = {0};
     enum config_origin origin;
@@ -141,7 +143,7 @@ static void test_names_of_the_authors(void **state) {
     check_vocoder(true, true);
 }
 
-/* Changes of a file or a configuration, and the refusal. */
+/* Each case changes a tensor's shape or the configuration. message: part of the refusal; NULL: no refusal. */
 static void test_others_refused(void **state) {
     (void)state;
     static const struct {

@@ -76,7 +76,7 @@ sluice generate --cfg-s|--cfg-scale
 sluice generate --vae-tiling o|on off
 sluice decode --steps|
 sluice plan --typ|--types --type
-sluice inspect --te|--tensors
+sluice inspect --ten|--tensors
 sluice plan --family sdxl_t|
 sluice plan --family sd35_l|sd35_large sd35_large_turbo
 sluice generate --type q4|q4_k q4_0
@@ -109,7 +109,7 @@ check "man page has names of other programs" has ../sluice.1 'sampling\\-method'
 if command -v zsh >/dev/null; then check "zsh accepts the script" zsh -n ../_sluice; fi
 if command -v fish >/dev/null; then
     check "fish accepts the script" fish -n ../sluice.fish
-    check "fish completes" [ "$(fish -c 'source ../sluice.fish; complete -C "sluice inspect --te"' | cut -f 1)" = --tensors ]
+    check "fish completes" [ "$(fish -c 'source ../sluice.fish; complete -C "sluice inspect --ten"' | cut -f 1)" = --tensors ]
 fi
 if command -v groff >/dev/null; then check "groff prints no warning" [ -z "$(groff -man -Tascii -ww ../sluice.1 2>&1 >/dev/null)" ]; fi
 

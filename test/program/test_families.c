@@ -133,21 +133,24 @@ static void test_networks(json_t *root) {
     json_t *family, *network, *model;
     size_t i, j, k;
     int n_upscalers = 0;
-    for (int kind = 0; kind < 2; kind++) json_array_foreach(models, i, family) {
+    for (int kind = 0; kind < 2; kind++) {
+        json_array_foreach(models, i, family) {
             int n = 0;
             json_array_foreach(networks, j, network) {
                 if (strcmp(word(network, "kind"), kinds[kind][0]) != 0) continue;
-                json_array_foreach(json_object_get(network, "of"), k, model) n +=
-                    !strcmp(json_string_value(model), word(family, "name"));
+                json_array_foreach(json_object_get(network, "of"), k, model) {
+                    n += !strcmp(json_string_value(model), word(family, "name"));
+                }
             }
-            check((n > 0) == (find_take(family, kinds[kind][1]) != NULL), "%s: %d of %s",
+            check((n > 0) == (find_take(family, kinds[kind][1]) != NULL), "%s: %d networks for %s",
                   word(family, "name"), n, kinds[kind][1]);
         }
+    }
     json_array_foreach(networks, j, network) {
-        bool of_all = !strcmp(word(network, "kind"), "upscaler");
+        bool fits_all = !strcmp(word(network, "kind"), "upscaler");
         n_upscalers += strcmp(word(network, "kind"), "control") != 0;
         check(real(network, "bytes") > 0, "%s: no size", word(network, "name"));
-        check(of_all == !json_array_size(json_object_get(network, "of")), "%s: %zu models",
+        check(fits_all == !json_array_size(json_object_get(network, "of")), "%s: %zu models",
               word(network, "name"), json_array_size(json_object_get(network, "of")));
     }
     check(n_upscalers == 3, "%d upscalers", n_upscalers);

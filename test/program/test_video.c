@@ -148,13 +148,13 @@ static void check_quality(const char *name) {
 /* A tone of 1 kHz in the left channel, from FIRST to LAST of 0.76 s, the length of the frames; the right
  * channel is silent. */
 enum { RATE = 48000, SAMPLES = RATE * FRAMES / FPS, FIRST = RATE * 3 / 10, LAST = RATE / 2, CHANNELS = 2 };
-static float tone[SAMPLES * CHANNELS], heard[(SAMPLES + RATE) * CHANNELS];
+static float tone[SAMPLES * CHANNELS], decoded_sound[(SAMPLES + RATE) * CHANNELS];
 
-/* Loudness (root mean square) of one channel of `heard`, over samples from `first` to `last`. */
+/* Loudness (root mean square) of one channel of `decoded_sound`, over samples from `first` to `last`. */
 static double loudness(int channel, int first, int last) {
     double sum = 0;
     for (int i = first; i < last; i++) {
-        double value = (double)heard[i * CHANNELS + channel];
+        double value = (double)decoded_sound[i * CHANNELS + channel];
         sum += value * value;
     }
     return sqrt(sum / (last - first));
@@ -165,8 +165,9 @@ static double loudness(int channel, int first, int last) {
 static void check_tone(const char *name, int most) {
     enum { EDGE = RATE / 200 }; /* 5 ms: encoders smear the ends of the tone */
     size_t n;
-    run("ffmpeg -v error -i %s -map 0:a -f f32le -ac 2 -ar 48000 -", name, heard, sizeof heard, &n);
-    int samples = (int)(n / sizeof *heard / CHANNELS);
+    run("ffmpeg -v error -i %s -map 0:a -f f32le -ac 2 -ar 48000 -", name, decoded_sound,
+        sizeof decoded_sound, &n);
+    int samples = (int)(n / sizeof *decoded_sound / CHANNELS);
     check(samples >= SAMPLES - 1 && samples <= SAMPLES + most, "%s: %d samples, not %d", name, samples,
           SAMPLES);
     double inside = loudness(0, FIRST + EDGE, LAST - EDGE);
@@ -195,7 +196,7 @@ static void check_sound(const char *name, const char *codec, int most) {
     check_tone(name, most);
 }
 
-/* The rate and channels of LTX-2.0's vocoder, and of one channel. */
+/* Sounds of other rates and channels: 24 kHz of LTX-2.0's vocoder, and mono. */
 static void check_sound_forms(const char *name, int rate, int channels) {
     struct sluice_error e = {0};
     struct video_settings settings = default_settings();
