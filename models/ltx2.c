@@ -206,10 +206,16 @@ static struct ltx2_stream ltx2_video(const struct visit_scope *scope) {
         .tokens = state->tokens,
         .heads = settings->heads,
         .eps = settings->eps,
-        .rope = state->rope,
-        .cross_rope = state->cross_rope,
-        .axes = {3, {grid[0], grid[1], grid[2]}, dim / 2 - 3 * state->rope.dim[1], 0},
-        .cross_axes = {1, {grid[0], grid[1] * grid[2]}, 0, 0},
+        .rope = {state->rope,
+                 {.heads = settings->heads,
+                  .pairs = ROPE_HALVES,
+                  .axes = {.n_axes = 3,
+                           .extent = {grid[0], grid[1], grid[2]},
+                           .n_unrotated = dim / 2 - 3 * state->rope.dim[1]}}},
+        .cross_rope = {state->cross_rope,
+                       {.heads = settings->heads,
+                        .pairs = ROPE_HALVES,
+                        .axes = {.n_axes = 1, .extent = {grid[0], grid[1] * grid[2]}}}},
     };
     if (clean)
         s.range[s.n_ranges++] =
@@ -224,14 +230,14 @@ static struct ltx2_stream ltx2_sound(const struct visit_scope *scope) {
     const struct ltx2_settings *settings = scope->settings;
     const struct ltx2_state *state = scope->lane->state;
     int32_t L = state->sound.dim[0];
+    struct rotation rotation = {
+        .heads = settings->sound_heads, .pairs = ROPE_HALVES, .axes = {.n_axes = 1, .extent = {L}}};
     struct ltx2_stream s = {
         .tokens = state->sound,
         .heads = settings->sound_heads,
         .eps = settings->eps,
-        .rope = state->sound_rope,
-        .cross_rope = state->cross_sound_rope,
-        .axes = {1, {L}, 0, 0},
-        .cross_axes = {1, {L}, 0, 0},
+        .rope = {state->sound_rope, rotation},
+        .cross_rope = {state->cross_sound_rope, rotation},
         .n_ranges = 1,
         .range = {{0, L, scope_rows(state->sound_condition, scope),
                    scope_rows(state->sound_modulation, scope)}},
@@ -304,14 +310,14 @@ static void ltx2_forward_cross(struct context *x, const void *weights, const str
                                                        scope_rows(state->gate, scope));
         struct tensor of_sound = ltx2_cross_modulation(
             x, w->sound_table, scope_rows(state->sound_cross, scope), scope_rows(state->sound_gate, scope));
-        struct ltx2_kv of_sounds = ltx2_kv_alloc(x, L, inner);
-        ltx2_project_cross(x, &w->to_video, &sound, of_sound, CROSS_TO_VIDEO, &of_sounds);
+        struct ltx2_kv sound_kv = ltx2_kv_alloc(x, L, inner, sound.heads);
+        ltx2_project_cross(x, &w->to_video, &sound, of_sound, CROSS_TO_VIDEO, &sound_kv);
         uint64_t mark = x->scratch->used;
-        struct ltx2_kv of_frames = ltx2_kv_alloc(x, T, inner);
-        ltx2_project_cross(x, &w->to_sound, &video, of_video, CROSS_TO_SOUND, &of_frames);
-        ltx2_attend_cross(x, &w->to_sound, &sound, of_sound, CROSS_TO_SOUND, &of_frames, sound.heads);
+        struct ltx2_kv video_kv = ltx2_kv_alloc(x, T, inner, sound.heads);
+        ltx2_project_cross(x, &w->to_sound, &video, of_video, CROSS_TO_SOUND, &video_kv);
+        ltx2_attend_cross(x, &w->to_sound, &sound, of_sound, CROSS_TO_SOUND, &video_kv);
         x->scratch->used = mark;
-        ltx2_attend_cross(x, &w->to_video, &video, of_video, CROSS_TO_VIDEO, &of_sounds, sound.heads);
+        ltx2_attend_cross(x, &w->to_video, &video, of_video, CROSS_TO_VIDEO, &sound_kv);
         x->scratch->used = before;
     }
     ltx2_layer_modulation(x, &sound, state->layer_sound_modulation, (struct tensor){0});
