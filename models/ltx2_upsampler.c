@@ -10,6 +10,7 @@
  * the result's frame. Frames outside the video are zeros, so their terms are omitted. Group norms have one
  * mean per group for all frames, so whole feature maps are kept: three of the enlarged size. Reference:
  * diffusers 0.42, pipelines/ltx2/latent_upsampler.py (LTX2LatentUpsamplerModel). */
+#include "models/conv_slices.h"
 #include "models/models.h"
 
 enum ltx2_upsampler_dim {
@@ -21,7 +22,7 @@ enum ltx2_upsampler_dim {
 };
 
 enum {
-    LTX2_UP_SLICES = 3,
+
     LTX2_UP_GROUPS = 32,
     LTX2_UP_MAPS = 3,
     LTX2_UP_AFTER = BLOCK_ROW_STEP, /* number of the first resnet after the enlargement */
@@ -40,27 +41,16 @@ struct ltx2_upsampler_state {
     int frames;
 };
 
-struct ltx2_conv_weights {
-    struct tensor slice[LTX2_UP_SLICES], bias; /* kernels for the frames before, at and after the result's */
-};
-
 /* clang-format off */
-#define FIELD_TIMED(S, field, ...) struct ltx2_conv_weights field;
-#define ROW_TIMED_SLICE(S, field, i, out, in, ...)                                                           \
-    WEIGHT_ROW(S, field.slice[i],                                                                            \
-               (.rank = 4, .dim = {out, in, LTX2_UP_K3, LTX2_UP_K3}, .slices = LTX2_UP_K3,                   \
-                .before_last = LTX2_UP_SLICES - 1 - (i), .init_scale = 1), ".weight", __VA_ARGS__)
+/* TIMED: convolution over time and space. */
 #define ROW_TIMED(S, field, out, in, ...)                                                                    \
-    ROW_TIMED_SLICE(S, field, 0, out, in, __VA_ARGS__)                                                       \
-    ROW_TIMED_SLICE(S, field, 1, out, in, __VA_ARGS__)                                                       \
-    ROW_TIMED_SLICE(S, field, 2, out, in, __VA_ARGS__)                                                       \
-    ROW_BIAS(S, field.bias, out, __VA_ARGS__)
+    ROWS_SLICED_CONV(S, field., "", out, in, LTX2_UP_K3, LTX2_UP_K3, __VA_ARGS__)
 
 #define FIRST(X, S)                                                                                          \
     X##TIMED(S, conv, LTX2_UP_WIDTH, LTX2_UP_LATENT, "initial_conv")                                         \
     X##NORM(S, norm, LTX2_UP_WIDTH, "initial_norm")
 struct ltx2_first_weights {
-    struct ltx2_conv_weights conv;
+    struct sliced_conv_weights conv;
     struct linear_weights norm;
 };
 WEIGHT_TABLE(ltx2_first_table, FIRST, ltx2_first_weights, "", "");
@@ -71,7 +61,7 @@ WEIGHT_TABLE(ltx2_first_table, FIRST, ltx2_first_weights, "", "");
     X##TIMED(S, conv2, LTX2_UP_WIDTH, LTX2_UP_WIDTH, "conv2")                                                \
     X##NORM(S, norm2, LTX2_UP_WIDTH, "norm2")
 struct ltx2_resnet_weights {
-    struct ltx2_conv_weights conv1, conv2;
+    struct sliced_conv_weights conv1, conv2;
     struct linear_weights norm1, norm2;
 };
 WEIGHT_TABLE(ltx2_before_table, RESNET, ltx2_resnet_weights, "res_blocks.%d.", "res_blocks.%d.");
@@ -81,7 +71,7 @@ WEIGHT_TABLE(ltx2_after_table, RESNET, ltx2_resnet_weights, "post_upsample_res_b
 CONV_TABLE(ltx2_up_table, LTX2_UP_SHUFFLED, LTX2_UP_WIDTH, LTX2_UP_K3, "upsampler.conv", "upsampler.0");
 
 #define LAST(X, S) X##TIMED(S, conv, LTX2_UP_LATENT, LTX2_UP_WIDTH, "final_conv")
-struct ltx2_last_weights { struct ltx2_conv_weights conv; };
+struct ltx2_last_weights { struct sliced_conv_weights conv; };
 WEIGHT_TABLE(ltx2_last_table, LAST, ltx2_last_weights, "", "");
 /* clang-format on */
 
@@ -105,19 +95,19 @@ static struct tensor ltx2_matrix(struct tensor image) {
 /* Frame f of a convolution over time and space. The middle slice comes first, so that every sum has a first
  * term with the bias. */
 static void ltx2_convolve_frame(struct context *x, struct tensor out, struct tensor in, int frames, int f,
-                                const struct ltx2_conv_weights *w, struct conv_options options) {
-    static const int order[LTX2_UP_SLICES] = {1, 0, 2};
+                                const struct sliced_conv_weights *w, struct conv_options options) {
+    static const int order[CONV_SLICES] = {1, 0, 2};
     struct epilogue sum = {.bias = w->bias};
-    for (int i = 0; i < LTX2_UP_SLICES; i++) {
+    for (int i = 0; i < CONV_SLICES; i++) {
         int from = f + order[i] - 1;
         if (from < 0 || from >= frames) continue;
-        op_conv2d(x, out, ltx2_frame(in, frames, from), w->slice[order[i]], sum, options);
+        op_conv2d(x, out, ltx2_frame(in, frames, from), w->weight[order[i]], sum, options);
         sum = (struct epilogue){.residual = out};
     }
 }
 
 static void ltx2_convolve(struct context *x, struct tensor out, struct tensor in, int frames,
-                          const struct ltx2_conv_weights *w, struct conv_options options) {
+                          const struct sliced_conv_weights *w, struct conv_options options) {
     uint64_t used = x->scratch->used;
     for (int f = 0; f < frames; f++, x->scratch->used = used)
         ltx2_convolve_frame(x, ltx2_frame(out, frames, f), in, frames, f, w, options);
@@ -364,7 +354,12 @@ static const struct dimension ltx2_upsampler_dimensions[] = {
 
 /* 0: the configuration has no scale. */
 static const struct setting ltx2_upsampler_settings[] = {
-    {{"rational_spatial_scale", "spatial_scale"}, offsetof(struct ltx2_upsampler_settings, scale), SETTING_DOUBLE, 0, 0.1, 16},
+    {{"rational_spatial_scale", "spatial_scale"},
+     offsetof(struct ltx2_upsampler_settings, scale),
+     SETTING_DOUBLE,
+     0,
+     0.1,
+     16},
 };
 
 static const char *const ltx2_upsampler_classes[] = {"LatentUpsampler", NULL};

@@ -68,15 +68,7 @@ static const struct ltx_half encoder_half = {
 /* ---- weights ---- */
 
 /* clang-format off */
-#define FIELD_SLICES(S, field, ...) struct ltx_vae_conv_weights field;
-#define ROW_SLICE(S, member, i, out, in, ...)                                                                \
-    WEIGHT_ROW(S, member[i], (.rank = 4, .dim = {out, in, K3, K3}, .slices = K3,                             \
-               .before_last = LTX_VAE_SLICES - 1 - (i), .init_scale = 1), ".conv.weight", __VA_ARGS__)
-#define ROWS_SLICES(S, prefix, out, in, ...)                                                                 \
-    ROW_SLICE(S, prefix weight, 0, out, in, __VA_ARGS__)                                                     \
-    ROW_SLICE(S, prefix weight, 1, out, in, __VA_ARGS__)                                                     \
-    ROW_SLICE(S, prefix weight, 2, out, in, __VA_ARGS__)                                                     \
-    WEIGHT_ROW(S, prefix bias, SHAPED(1, out), ".conv.bias", __VA_ARGS__)
+#define ROWS_SLICES(S, prefix, out, in, ...) ROWS_SLICED_CONV(S, prefix, ".conv", out, in, K3, K3, __VA_ARGS__)
 #define RESNET(X, S)                                                                                         \
     ROWS_SLICES(S, conv1., OUT, IN, "conv1")                                                                 \
     ROWS_SLICES(S, conv2., OUT, OUT, "conv2")
@@ -93,21 +85,21 @@ static const struct ltx_half encoder_half = {
 struct latent_norm_weights { LATENT_NORM(FIELD_, ) };
 /* clang-format on */
 
-WEIGHT_TABLE(latent_in_table, LATENT_IN, ltx_vae_conv_weights, "", "");
-WEIGHT_TABLE(picture_out_table, PICTURE_OUT, ltx_vae_conv_weights, "", "");
-WEIGHT_TABLE(picture_in_table, PICTURE_IN, ltx_vae_conv_weights, "", "");
-WEIGHT_TABLE(moments_table, MOMENTS_OUT, ltx_vae_conv_weights, "", "");
+WEIGHT_TABLE(latent_in_table, LATENT_IN, sliced_conv_weights, "", "");
+WEIGHT_TABLE(picture_out_table, PICTURE_OUT, sliced_conv_weights, "", "");
+WEIGHT_TABLE(picture_in_table, PICTURE_IN, sliced_conv_weights, "", "");
+WEIGHT_TABLE(moments_table, MOMENTS_OUT, sliced_conv_weights, "", "");
 WEIGHT_TABLE(decoder_mid_table, RESNET, ltx_vae_resnet_weights, "decoder.mid_block.resnets.%d.",
              "decoder.up_blocks.0.res_blocks.%d.");
 WEIGHT_TABLE(up_resnet_table, RESNET, ltx_vae_resnet_weights, "decoder.up_blocks.%d.resnets.%d.",
              "decoder.up_blocks.%d.res_blocks.%d.");
-WEIGHT_TABLE(upsample_table, STEP_CONV, ltx_vae_conv_weights, "decoder.up_blocks.%d.upsamplers.0.",
+WEIGHT_TABLE(upsample_table, STEP_CONV, sliced_conv_weights, "decoder.up_blocks.%d.upsamplers.0.",
              "decoder.up_blocks.%d.");
 WEIGHT_TABLE(encoder_mid_table, RESNET, ltx_vae_resnet_weights, "encoder.mid_block.resnets.%d.",
              "encoder.down_blocks.%d.res_blocks.%d.");
 WEIGHT_TABLE(down_resnet_table, RESNET, ltx_vae_resnet_weights, "encoder.down_blocks.%d.resnets.%d.",
              "encoder.down_blocks.%d.res_blocks.%d.");
-WEIGHT_TABLE(downsample_table, STEP_CONV, ltx_vae_conv_weights, "encoder.down_blocks.%d.downsamplers.0.",
+WEIGHT_TABLE(downsample_table, STEP_CONV, sliced_conv_weights, "encoder.down_blocks.%d.downsamplers.0.",
              "encoder.down_blocks.%d.");
 
 static void forward_decoder_mid_resnet(struct context *x, const void *weights,
@@ -142,24 +134,24 @@ static void forward_downsample(struct context *x, const void *weights, const str
 #define KIND(kind, ...) BLOCK(kind, __VA_ARGS__, .never_quantised = true)
 BLOCK_OF_LIST(kind_norm, "latent_norm", "latents", LATENT_NORM, latent_norm_weights, "", "", NULL,
               .never_quantised = true);
-KIND(kind_latent_in, "conv_in", "conv_in", latent_in_table, ltx_vae_conv_weights, ltx_vae_forward_latent_in);
+KIND(kind_latent_in, "conv_in", "conv_in", latent_in_table, sliced_conv_weights, ltx_vae_forward_latent_in);
 KIND(kind_decoder_mid, "mid_resnet", "mid_block.resnets.%d", decoder_mid_table, ltx_vae_resnet_weights,
      forward_decoder_mid_resnet);
 KIND(kind_up_resnet, "resnet", "up_blocks.%d.resnets.%d", up_resnet_table, ltx_vae_resnet_weights,
      forward_up_resnet);
-KIND(kind_upsample, "upsample", "up_blocks.%d.upsample", upsample_table, ltx_vae_conv_weights,
+KIND(kind_upsample, "upsample", "up_blocks.%d.upsample", upsample_table, sliced_conv_weights,
      forward_upsample);
-KIND(kind_picture_out, "conv_out", "conv_out", picture_out_table, ltx_vae_conv_weights,
+KIND(kind_picture_out, "conv_out", "conv_out", picture_out_table, sliced_conv_weights,
      ltx_vae_forward_picture_out);
-KIND(kind_picture_in, "conv_in", "conv_in", picture_in_table, ltx_vae_conv_weights,
+KIND(kind_picture_in, "conv_in", "conv_in", picture_in_table, sliced_conv_weights,
      ltx_vae_forward_picture_in);
 KIND(kind_encoder_mid, "mid_resnet", "mid_block.resnets.%d", encoder_mid_table, ltx_vae_resnet_weights,
      forward_encoder_mid_resnet);
 KIND(kind_down_resnet, "resnet", "down_blocks.%d.resnets.%d", down_resnet_table, ltx_vae_resnet_weights,
      forward_down_resnet);
-KIND(kind_downsample, "downsample", "down_blocks.%d.downsample", downsample_table, ltx_vae_conv_weights,
+KIND(kind_downsample, "downsample", "down_blocks.%d.downsample", downsample_table, sliced_conv_weights,
      forward_downsample);
-KIND(kind_moments, "conv_out", "conv_out", moments_table, ltx_vae_conv_weights, ltx_vae_forward_moments);
+KIND(kind_moments, "conv_out", "conv_out", moments_table, sliced_conv_weights, ltx_vae_forward_moments);
 
 /* Resnets of diffusers' up_blocks.i are in the authors' up_blocks.(2 i + 2), after the mid block's and the
  * upsampling's; those of down_blocks.i in down_blocks.(2 i). */
@@ -371,7 +363,7 @@ static void vae_ltx2_derive(struct component *c) {
     struct vae_ltx2_settings *s = (struct vae_ltx2_settings *)c->settings;
     int32_t *d = c->dims, side = 1, time = 1;
     d[MOMENTS] = d[LATENT] + 1;
-    d[K3] = LTX_VAE_SLICES;
+    d[K3] = CONV_SLICES;
     s->vae = (struct ltx_vae_settings){.n_levels = d[LEVELS], .patch = 1, .chunk = s->vae.chunk};
     while (COLOURS * s->vae.patch * s->vae.patch < d[PIXELS]) s->vae.patch *= 2;
     if (!encodes) {

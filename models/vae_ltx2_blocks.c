@@ -39,7 +39,7 @@ static struct ltx_frames ltx_frames_of(const struct visit_scope *scope, int leve
     const struct ltx_vae_state *state = scope->lane->state;
     const struct ltx_vae_level *l = &((const struct ltx_vae_settings *)scope->settings)->level[level];
     struct ltx_frames f = {.ring = state->level[level].ring, .n = ltx_level_frames(l, state->frames)};
-    int32_t size = f.ring.dim[0], moved = LTX_VAE_SLICES * blocks % size;
+    int32_t size = f.ring.dim[0], moved = CONV_SLICES * blocks % size;
     f.first = ltx_max(0, ltx_min(f.n, ltx_arrivals(l, state->chunk, lag, scope->chunk)));
     f.end = ltx_max(0, ltx_min(f.n, ltx_arrivals(l, state->chunk, lag, scope->chunk + 1)));
     f.place = (size - moved) % size;
@@ -104,8 +104,8 @@ static void ltx_reflect(struct context *x, const struct ltx_vae_settings *settin
 }
 
 /* Adds the terms of slices [from, end) of a convolution to `sum`. The first slice adds bias and residual. */
-static void ltx_add_slices(struct context *x, struct tensor sum, const struct tensor in[LTX_VAE_SLICES],
-                           struct tensor residual, const struct ltx_vae_conv_weights *w, int from, int end,
+static void ltx_add_slices(struct context *x, struct tensor sum, const struct tensor in[CONV_SLICES],
+                           struct tensor residual, const struct sliced_conv_weights *w, int from, int end,
                            struct conv_options options) {
     struct epilogue parts = {.bias = w->bias, .residual = residual};
     for (int i = from; i < end; i++) {
@@ -115,10 +115,10 @@ static void ltx_add_slices(struct context *x, struct tensor sum, const struct te
 }
 
 static void ltx_convolve(struct context *x, struct tensor out, const struct ltx_frames *f, int32_t latest,
-                         const struct ltx_vae_conv_weights *w, struct conv_options options) {
-    struct tensor in[LTX_VAE_SLICES];
-    for (int i = 0; i < LTX_VAE_SLICES; i++) in[i] = ltx_ring_frame(f, latest - LTX_VAE_BEFORE + i);
-    ltx_add_slices(x, out, in, (struct tensor){0}, w, 0, LTX_VAE_SLICES, options);
+                         const struct sliced_conv_weights *w, struct conv_options options) {
+    struct tensor in[CONV_SLICES];
+    for (int i = 0; i < CONV_SLICES; i++) in[i] = ltx_ring_frame(f, latest - LTX_VAE_BEFORE + i);
+    ltx_add_slices(x, out, in, (struct tensor){0}, w, 0, CONV_SLICES, options);
 }
 
 /* ---- resnets ---- */
@@ -136,9 +136,9 @@ struct ltx_resnet {
  * overwritten. */
 static void ltx_resnet_step(struct context *x, const struct ltx_resnet *r, int32_t arrived) {
     int32_t n = r->in.n, middle = arrived - r->settings->lookahead, o = middle - r->settings->lookahead;
-    struct tensor h[LTX_VAE_SLICES], out = {0}, residual = {0};
+    struct tensor h[CONV_SLICES], out = {0}, residual = {0};
     bool overwrites = middle >= LTX_VAE_BEFORE && middle < n;
-    for (int i = 0; i < LTX_VAE_SLICES; i++)
+    for (int i = 0; i < CONV_SLICES; i++)
         h[i] = ltx_frame(r->h, ltx_max(0, ltx_min(middle - LTX_VAE_BEFORE + i, n - 1)) % LTX_VAE_BEFORE);
     if (o >= 0) {
         out = ltx_ring_frame(&r->out, o);
@@ -151,7 +151,7 @@ static void ltx_resnet_step(struct context *x, const struct ltx_resnet *r, int32
         ltx_reflect(x, r->settings, to);
     }
     if (o < 0) return;
-    ltx_add_slices(x, out, h, residual, &r->w->conv2, overwrites, LTX_VAE_SLICES, ltx_normed);
+    ltx_add_slices(x, out, h, residual, &r->w->conv2, overwrites, CONV_SLICES, ltx_normed);
     ltx_reflect(x, r->settings, out);
 }
 
@@ -213,10 +213,10 @@ void ltx_vae_forward_latent_in(struct context *x, const void *weights, const str
     struct ltx_frames out = ltx_frames_of(scope, 0, 0, 0);
     uint64_t used = x->scratch->used;
     for (int32_t t = out.first; t < out.end; t++, x->scratch->used = used) {
-        struct tensor in[LTX_VAE_SLICES], to = ltx_ring_frame(&out, t);
-        for (int i = 0; i < LTX_VAE_SLICES; i++)
+        struct tensor in[CONV_SLICES], to = ltx_ring_frame(&out, t);
+        for (int i = 0; i < CONV_SLICES; i++)
             in[i] = ltx_latent_map(x, scope, t + settings->lookahead - LTX_VAE_BEFORE + i);
-        ltx_add_slices(x, to, in, (struct tensor){0}, weights, 0, LTX_VAE_SLICES, ltx_plain);
+        ltx_add_slices(x, to, in, (struct tensor){0}, weights, 0, CONV_SLICES, ltx_plain);
         ltx_reflect(x, settings, to);
     }
 }
@@ -252,7 +252,7 @@ static struct patches ltx_step_patches(const struct ltx_vae_level *l, int32_t fr
                             .frame = frame};
 }
 
-void ltx_vae_forward_upsample(struct context *x, const struct ltx_vae_conv_weights *w,
+void ltx_vae_forward_upsample(struct context *x, const struct sliced_conv_weights *w,
                               const struct visit_scope *scope, int level) {
     const struct ltx_vae_settings *settings = scope->settings;
     const struct ltx_vae_level *l = &settings->level[level];
@@ -286,7 +286,7 @@ static struct patches ltx_pixel_patches(const struct ltx_vae_settings *settings)
 }
 
 void ltx_vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct ltx_vae_conv_weights *w = weights;
+    const struct sliced_conv_weights *w = weights;
     const struct ltx_vae_settings *settings = scope->settings;
     int level = settings->n_levels - 1;
     const struct ltx_vae_level *l = &settings->level[level];
@@ -314,7 +314,7 @@ void ltx_vae_forward_picture_out(struct context *x, const void *weights, const s
 /* ---- encoder ---- */
 
 void ltx_vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct ltx_vae_conv_weights *w = weights;
+    const struct sliced_conv_weights *w = weights;
     const struct ltx_vae_settings *settings = scope->settings;
     struct ltx_frames out = ltx_frames_of(scope, 0, 0, 0), in = out;
     struct tensor pictures = scope->lane->picture;
@@ -334,7 +334,7 @@ void ltx_vae_forward_picture_in(struct context *x, const void *weights, const st
 
 /* Space to depth of a convolution's result, plus means of neighbouring channels of the input shuffled
  * likewise. Where time is halved, two frames make one; the video's first frame counts twice. */
-void ltx_vae_forward_downsample(struct context *x, const struct ltx_vae_conv_weights *w,
+void ltx_vae_forward_downsample(struct context *x, const struct sliced_conv_weights *w,
                                 const struct visit_scope *scope, int level) {
     const struct ltx_vae_settings *settings = scope->settings;
     const struct ltx_vae_level *l = &settings->level[level];
@@ -356,15 +356,15 @@ void ltx_vae_forward_downsample(struct context *x, const struct ltx_vae_conv_wei
 }
 
 void ltx_vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct ltx_vae_conv_weights *w = weights;
+    const struct sliced_conv_weights *w = weights;
     const struct ltx_vae_settings *settings = scope->settings;
     const struct ltx_vae_level *l = &settings->level[settings->n_levels - 1];
     struct ltx_frames in = ltx_frames_of(scope, settings->n_levels - 1, 0, l->resnets);
     struct tensor cache = ltx_cache(scope, settings->n_levels - 1, 2 * l->resnets);
     struct tensor moments = scope->lane->moments, all = ltx_pixels(moments), mean = moments;
     int32_t C = moments.dim[2] / 2;
-    struct ltx_vae_conv_weights means = {.bias = tensor_slice(w->bias, 0, C)};
-    for (int i = 0; i < LTX_VAE_SLICES; i++) means.weight[i] = tensor_slice(w->weight[i], 0, C);
+    struct sliced_conv_weights means = {.bias = tensor_slice(w->bias, 0, C)};
+    for (int i = 0; i < CONV_SLICES; i++) means.weight[i] = tensor_slice(w->weight[i], 0, C);
     mean.dim[2] = C;
     ltx_load(x, &in, cache);
     ltx_convolve(x, mean, &in, in.end - 1, &means, ltx_normed);
@@ -439,8 +439,7 @@ static void ltx_declare(const struct ltx_vae_settings *s, struct ltx_vae_state *
     for (int i = 0; i < s->n_levels; i++) {
         const struct ltx_vae_level *l = &s->level[i];
         int32_t most = ltx_min(l->rate * state->chunk, ltx_level_frames(l, state->frames));
-        int32_t border = 2 * s->border,
-                size[4] = {most + LTX_VAE_SLICES, Y + border, X + border, l->channels};
+        int32_t border = 2 * s->border, size[4] = {most + CONV_SLICES, Y + border, X + border, l->channels};
         for (int k = 0; k < 4; k++) dim[i][k] = size[k];
         int64_t needs = ((int64_t)size[0] * size[1] * size[2] * size[3] + LTX_VAE_ROW - 1) / LTX_VAE_ROW;
         if (needs > rows[i % 2]) rows[i % 2] = needs;

@@ -23,10 +23,11 @@
 
 #include "engine/run/family.h"
 #include "kernels/ops.h"
+#include "models/conv_slices.h"
 
 /* LTX_VAE_BEFORE: frames before the current one that a causal convolution reads. LTX_VAE_ROW: floats per row
  * of a ring's memory, enough that the largest published models need fewer than 2^31 rows. */
-enum { LTX_VAE_LEVELS_MAX = 6, LTX_VAE_SLICES = 3, LTX_VAE_BEFORE = 2, LTX_VAE_ROW = 1024 };
+enum { LTX_VAE_LEVELS_MAX = 6, LTX_VAE_BEFORE = CONV_SLICES - 1, LTX_VAE_ROW = 1024 };
 
 /* A level in execution order: resnets, then resampling to the next level, or the last convolution. */
 struct ltx_vae_level {
@@ -62,12 +63,8 @@ struct ltx_vae_state {
     struct tensor in; /* encoder: feature cache of the first convolution's input */
 };
 
-struct ltx_vae_conv_weights {
-    struct tensor weight[LTX_VAE_SLICES], bias; /* kernel slices from the earliest frame to the latest */
-};
-
 struct ltx_vae_resnet_weights {
-    struct ltx_vae_conv_weights conv1, conv2;
+    struct sliced_conv_weights conv1, conv2;
 };
 
 /* Runs resnet i of a level. */
@@ -75,11 +72,11 @@ void ltx_vae_forward_resnet(struct context *x, const struct ltx_vae_resnet_weigh
                             const struct visit_scope *scope, int level, int i);
 /* Forward functions of the other blocks; level: the level before the resampling. */
 void ltx_vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope);
-void ltx_vae_forward_upsample(struct context *x, const struct ltx_vae_conv_weights *w,
+void ltx_vae_forward_upsample(struct context *x, const struct sliced_conv_weights *w,
                               const struct visit_scope *scope, int level);
 void ltx_vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 void ltx_vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
-void ltx_vae_forward_downsample(struct context *x, const struct ltx_vae_conv_weights *w,
+void ltx_vae_forward_downsample(struct context *x, const struct sliced_conv_weights *w,
                                 const struct visit_scope *scope, int level);
 /* Writes the mean to the first half of the columns of lane.moments, and 0 to the other half. */
 void ltx_vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
