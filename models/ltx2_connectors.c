@@ -1,16 +1,18 @@
-/* Text connectors of LTX-2 and 2.3 as a text encoder without tokens: one transformer for the video's text and
- * one for the sound's. Both read the text projection's rows (lane.source): the same columns in LTX-2, columns
- * of their own in 2.3. Their outputs lie side by side in lane.text, the video's first.
+/* Text connectors of LTX-2 and 2.3, a text encoder without tokens of its own: a transformer for the video's
+ * text and one for the sound's. Both read the text projection's rows (lane.source): LTX-2 all columns, LTX-2.3
+ * separate columns. Their outputs lie side by side in lane.text, the video's first.
  *
- * The first rows are the prompt's; learned registers fill the others: row r has register r % REGISTERS. A
- * block: x += out(attention(rms(x))); x += down(gelu(up(rms(x)))); the norms have no weights, attention has
- * no mask. RMS norms with weight over all heads of q and k, then rope with one axis: positions row / 4096.
- * LTX-2.3 multiplies each head's output by 2 sigmoid(gate of the normed row). A norm follows the last block.
- * Source: diffusers 0.42, pipelines/ltx2/connectors.py, models/transformers/transformer_ltx2.py. */
+ * The prompt's rows come first; learned registers fill the other rows: row r has register r % REGISTERS. A
+ * block: x += out(attention(rms(x))); x += down(gelu(up(rms(x)))). These norms have no weights, and attention
+ * has no mask. Queries and keys have RMS norms with weight over all heads together, then rope with one axis
+ * and positions row / 4096. LTX-2.3 multiplies each head's output by 2 sigmoid(gate of the normed row). A norm
+ * follows the last block. Source: diffusers 0.42, pipelines/ltx2/connectors.py,
+ * models/transformers/transformer_ltx2.py. */
 #include "models/ltx2_stream.h"
 #include "models/row_chunk.h"
 
-/* Indices into component.dims. WIDTH to FEED_FORWARD: of the block's connector; GATES: 0 without gates. */
+/* Indices into component.dims. WIDTH, GATES (0: no gates) and FEED_FORWARD are those of the block's connector,
+ * set by connectors_block_dims. */
 enum {
     REGISTERS,
     VIDEO,
@@ -30,16 +32,17 @@ enum {
 static const float connector_eps = 1e-6F;
 
 struct connector {
-    int32_t source, width, heads, layers; /* first column in lane.source; columns; heads; blocks */
+    int32_t source; /* first column in lane.source */
+    int32_t width, heads, layers;
 };
 
 struct connectors_settings {
-    double theta, positions; /* rope base; number of positions */
-    int interleaved;         /* rope rotates adjacent values instead of halves of a head */
+    double theta, positions; /* of rope: base; position that is mapped to 1 */
+    int interleaved;         /* rope rotates pairs (2i, 2i + 1), not (i, i + D / 2) */
     struct connector of[2];  /* of the video's text; of the sound's */
 };
 
-/* Both connectors use the same memory, one after the other. */
+/* The connectors run one after the other and use the same memory. */
 struct connectors_state {
     struct tensor tokens; /* [T, width of the wider connector] */
     struct tensor rope;   /* [T, width / 2, 2] */
@@ -78,12 +81,12 @@ WEIGHT_TABLE(audio_layer_table, LAYER, connector_weights, "audio_connector.trans
              "audio_embeddings_connector.transformer_1d_blocks.%d.");
 /* clang-format on */
 
-/* The part of a state tensor that a connector of this width uses: [T, width] or [T, width, 2]. */
+/* Returns the start of a state tensor's memory as [T, width] or [T, width, 2]. */
 static struct tensor connector_tensor(struct tensor whole, int32_t width) {
     return tensor_make(whole.data, DTYPE_F32, whole.rank, (int32_t[]){whole.dim[0], width, 2});
 }
 
-/* Fills the token rows and the rope table of a connector. */
+/* Writes the input rows (prompt, then registers) and the rope table of connector i. */
 static void connector_begin(struct context *x, const void *weights, const struct visit_scope *scope, int i) {
     const struct registers_weights *w = weights;
     const struct connectors_settings *s = scope->settings;
@@ -210,7 +213,7 @@ static int connectors_blocks(const struct component *c, struct block_ref *refs) 
     return n;
 }
 
-/* Number of heads: of the configuration, else one for each gate, else heads of 128 values. */
+/* Reads the number of heads: from the configuration, else the number of gates, else width / 128. */
 static enum status connectors_read_heads(const struct component *c, const struct config *config,
                                          const char *key, const char *gates, const char *other_gates,
                                          int32_t width, int32_t *heads, struct error *e) {
@@ -220,11 +223,11 @@ static enum status connectors_read_heads(const struct component *c, const struct
     if (entry) n = entry->dim[0];
     if (config_int(config, key, 1, 1024, &n, e) != OK) return e->code;
     *heads = n;
-    if (n && width % n == 0 && width / n % 2 == 0 && width / n <= 512) return OK;
+    if (n && width % n == 0 && width / n % 2 == 0 && width / n <= ROPE_HEAD_MAX) return OK;
     return error_set(e, SHAPE,
                      "unsupported width of a text connector" WHERE "%s" FOUND "%d columns, %d heads" EXPECTED
-                     "even heads of at most 512 values",
-                     c->index.sources[0].path, width, n);
+                     "a multiple of an even head size of at most %d",
+                     c->index.sources[0].path, width, n, ROPE_HEAD_MAX);
 }
 
 static enum status connectors_configure(struct component *c, const struct config *config, struct error *e) {
