@@ -47,19 +47,19 @@ struct ltx2_state {
     struct tensor sound_text; /* [text rows, SOUND_DIM] */
     /* Rope tables and rows by timestep, shared by all lanes. There is one row per evaluation if hoisted, else
      * one row. */
-    struct tensor rope;             /* positions of frames, rows, columns: [F + Y + X, pairs / 3, 2] */
-    struct tensor sound_rope;       /* [L, SOUND_DIM / 2, 2] */
-    struct tensor cross_rope;       /* frames, for attention between the streams: [F, SOUND_DIM / 2, 2] */
-    struct tensor cross_sound_rope; /* the same for the sound: [L, SOUND_DIM / 2, 2] */
-    struct tensor condition;        /* time embedding: [rows, DIM] */
-    struct tensor sound_condition;  /* [rows, SOUND_DIM] */
-    struct tensor modulation;       /* [rows, TABLE_DIM]: shift, scale and gate of self-attention, of the
-                                       feed-forward and, in LTX-2.3, of attention to the prompt */
-    struct tensor sound_modulation; /* [rows, SOUND_TABLE_DIM] */
-    struct tensor cross;            /* [rows, FOUR_DIM]: scale and shift for attention of the video to the
-                                       sound, then of the sound to the video */
-    struct tensor sound_cross;      /* [rows, SOUND_FOUR_DIM] */
-    struct tensor gate, sound_gate; /* gates between the streams: [rows, DIM], [rows, SOUND_DIM] */
+    struct tensor rope;                 /* positions of frames, rows, columns: [F + Y + X, pairs / 3, 2] */
+    struct tensor sound_rope;           /* [L, SOUND_DIM / 2, 2] */
+    struct tensor cross_rope;           /* frames, for attention between the streams: [F, SOUND_DIM / 2, 2] */
+    struct tensor cross_sound_rope;     /* the same for the sound: [L, SOUND_DIM / 2, 2] */
+    struct tensor condition;            /* time embedding: [rows, DIM] */
+    struct tensor sound_condition;      /* [rows, SOUND_DIM] */
+    struct tensor modulation;           /* [rows, TABLE_DIM]: shift, scale and gate of self-attention, of the
+                                           feed-forward and, in LTX-2.3, of attention to the prompt */
+    struct tensor sound_modulation;     /* [rows, SOUND_TABLE_DIM] */
+    struct tensor cross;                /* [rows, FOUR_DIM]: scale and shift for attention of the video to the
+                                           sound, then of the sound to the video */
+    struct tensor sound_cross;          /* [rows, SOUND_FOUR_DIM] */
+    struct tensor gate, sound_gate;     /* gates between the streams: [rows, DIM], [rows, SOUND_DIM] */
     struct tensor prompt, sound_prompt; /* LTX-2.3: [rows, TWO_DIM], [rows, SOUND_TWO_DIM] */
     /* Counterparts of condition and modulation for clean frames, at timestep 0; rank 0: no clean frames. */
     struct tensor clean_condition, clean_modulation; /* [1, DIM] and [1, TABLE_DIM] */
@@ -76,7 +76,7 @@ struct ltx2_stream_weights {
 struct ltx2_cross_weights {
     struct ltx2_attention_weights to_video; /* queries of the video, keys and values of the sound */
     struct ltx2_attention_weights to_sound; /* queries of the sound, keys and values of the video */
-    struct tensor table, sound_table;       /* scale and shift for to_video, then for to_sound; gate: [5, C] */
+    struct tensor table, sound_table; /* scale and shift for to_video, then for to_sound; gate: [5, C] */
     struct linear_weights up, down;
 };
 
@@ -165,8 +165,8 @@ WEIGHT_TABLE(ltx2_feed_forward_table, VIDEO_FEED_FORWARD, ltx2_mlp_weights, LAYE
 
 /* ---- blocks of a layer ---- */
 
-/* Returns the prompt's rows as one layer of LTX-2.3 reads them: text (1 + scale) + shift. row: shift and scale
- * of the timestep [1, 2 C]; table: of the layer [2, C], added to it. */
+/* Returns the prompt's rows as one layer of LTX-2.3 reads them: text (1 + scale) + shift. row: shift and
+ * scale of the timestep [1, 2 C]; table: of the layer [2, C], added to it. */
 static struct tensor ltx2_modulate_text(struct context *x, struct tensor text, struct tensor row,
                                         struct tensor table) {
     int32_t dim = text.dim[1];
@@ -579,8 +579,7 @@ static enum status ltx2_check_lanes(const struct component *c, const struct lane
                      "the transformer does not fit the audio VAE's latent" WHERE "%s" FOUND
                      "%d channels of %d bins" EXPECTED "%d values (channels times bins)",
                      c->index.n_sources ? c->index.sources[0].path : c->family->name,
-                     sound.rank ? sound.dim[0] : 0, sound.rank ? sound.dim[3] : 0,
-                     c->dims[SOUND_CHANNELS]);
+                     sound.rank ? sound.dim[0] : 0, sound.rank ? sound.dim[3] : 0, c->dims[SOUND_CHANNELS]);
 }
 
 /* Weights of the text connectors, which the authors store in the transformer's file. */

@@ -7,9 +7,9 @@
  * are x / sqrt(mean over channels of x^2 + 1e-6), without weight.
  *
  * Convolutions are causal in time: two rows of zeros above, none below. op_conv2d pads one row of zeros above
- * and below. Every feature map therefore has one more row of zeros above it, and the last row of the result is
- * not computed. The reference drops the first row of an upsampling convolution; here such a convolution reads
- * the map without the row of zeros and computes 2T - 1 rows.
+ * and below. Every feature map therefore has one more row of zeros above it, and the last row of the result
+ * is not computed. The reference drops the first row of an upsampling convolution; here such a convolution
+ * reads the map without the row of zeros and computes 2T - 1 rows.
  *
  * Three buffers hold feature maps in turn; each operator runs over the whole map. Reference: diffusers 0.42,
  * models/autoencoders/autoencoder_kl_ltx2_audio.py. The encoder in the files is not used. */

@@ -1,18 +1,18 @@
 /* Text connectors of LTX-2 and 2.3, a text encoder without tokens of its own: a transformer for the video's
- * text and one for the sound's. Both read the text projection's rows (lane.source): LTX-2 all columns, LTX-2.3
- * separate columns. Their outputs lie side by side in lane.text, the video's first.
+ * text and one for the sound's. Both read the text projection's rows (lane.source): LTX-2 all columns,
+ * LTX-2.3 separate columns. Their outputs lie side by side in lane.text, the video's first.
  *
  * The prompt's rows come first; learned registers fill the other rows: row r has register r % REGISTERS. A
  * block: x += out(attention(rms(x))); x += down(gelu(up(rms(x)))). These norms have no weights, and attention
  * has no mask. Queries and keys have RMS norms with weight over all heads together, then rope with one axis
- * and positions row / 4096. LTX-2.3 multiplies each head's output by 2 sigmoid(gate of the normed row). A norm
- * follows the last block. Source: diffusers 0.42, pipelines/ltx2/connectors.py,
+ * and positions row / 4096. LTX-2.3 multiplies each head's output by 2 sigmoid(gate of the normed row). A
+ * norm follows the last block. Source: diffusers 0.42, pipelines/ltx2/connectors.py,
  * models/transformers/transformer_ltx2.py. */
 #include "models/ltx2_stream.h"
 #include "models/row_chunk.h"
 
-/* Indices into component.dims. WIDTH, GATES (0: no gates) and FEED_FORWARD are those of the block's connector,
- * set by connectors_block_dims. */
+/* Indices into component.dims. WIDTH, GATES (0: no gates) and FEED_FORWARD are those of the block's
+ * connector, set by connectors_block_dims. */
 enum {
     REGISTERS,
     VIDEO,

@@ -1,5 +1,5 @@
-/* Text projection of LTX-2 and 2.3, a text encoder without tokens of its own. It norms Gemma 3's hidden states
- * (lane.source: token embeddings and outputs of all layers) and projects them to the width of the two
+/* Text projection of LTX-2 and 2.3, a text encoder without tokens of its own. It norms Gemma 3's hidden
+ * states (lane.source: token embeddings and outputs of all layers) and projects them to the width of the two
  * connectors. diffusers stores it in the connectors' file.
  *
  * LTX-2 norms each hidden state to 8 (x - mean) / (max - min + eps) over all tokens and channels of the

@@ -3,9 +3,9 @@
  * A generator (HiFi-GAN) is a convolution over time, then levels, then an activation and a last convolution.
  * A level is a transposed convolution (upsampling by the level's factor, half as many channels) and residual
  * blocks of different kernel sizes, whose results are averaged. LTX-2.0: leaky ReLU, tanh at the end, 24 kHz.
- * LTX-2.3: snake activation (op_snake), 16 kHz, then bandwidth extension: a second generator reads the log-mel
- * spectrogram of these samples. Its samples at 48 kHz are added to the first ones, which are upsampled by a
- * windowed sinc, and the sum is clamped.
+ * LTX-2.3: snake activation (op_snake), 16 kHz, then bandwidth extension: a second generator reads the
+ * log-mel spectrogram of these samples. Its samples at 48 kHz are added to the first ones, which are
+ * upsampled by a windowed sinc, and the sum is clamped.
  *
  * A convolution of k taps is a sum of k matrix products: tap j reads the input rows shifted by dilation (j -
  * k/2). Files store kernels as [N, C, k]; each block copies its taps to k matrices in scratch memory. A
@@ -225,8 +225,8 @@ static void vocoder_convolve(struct context *x, struct tensor out, struct tensor
     x->scratch->used = used;
 }
 
-/* Transposed convolution: out [factor T, N] of `in` [T, C] (vocoder_input); kernel [C, N, k], k - factor even.
- * Computes the phases r of the output one by one; the first tap of a phase adds the bias. */
+/* Transposed convolution: out [factor T, N] of `in` [T, C] (vocoder_input); kernel [C, N, k], k - factor
+ * even. Computes the phases r of the output one by one; the first tap of a phase adds the bias. */
 static void vocoder_upsample(struct context *x, struct tensor out, struct tensor in,
                              const struct linear_weights *w, int32_t factor) {
     int32_t T = in.dim[0], N = out.dim[1], C = in.dim[1], k = w->weight.dim[2], start = (k - factor) / 2;
@@ -255,8 +255,8 @@ static int vocoder_generator(const struct visit_scope *scope) {
     return scope->number / BLOCK_ROW_STEP;
 }
 
-/* Waves of a level: input p, upsampled wave q, sum s of the residual blocks. free: p's memory as a wave of q's
- * size. After the last level: only p, the result. */
+/* Waves of a level: input p, upsampled wave q, sum s of the residual blocks. free: p's memory as a wave of
+ * q's size. After the last level: only p, the result. */
 struct vocoder_level {
     struct tensor p, q, s, free;
 };

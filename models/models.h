@@ -365,8 +365,8 @@ struct recipe_denoising {
     /* Guidance of LTX-2 (guidance_denoised): combines denoised latents, separately for video and sound, and
      * rescales the result. The request may set stg_*, modality_* and cfg_rescale. */
     bool guides_denoised;
-    /* Sigmas of a distilled model, without the final 0. A run of n_sigmas steps uses them without a shift; other
-     * numbers of steps use the schedule. NULL: none. */
+    /* Sigmas of a distilled model, without the final 0. A run of n_sigmas steps uses them without a shift;
+     * other numbers of steps use the schedule. NULL: none. */
     const double *sigmas;
     int n_sigmas;
     enum add_time_ids_rule add_time_ids;
@@ -385,7 +385,8 @@ enum { STG_BLOCKS_MAX = 8 };
 struct recipe_defaults {
     int width, height, frames, fps, steps; /* frames: default num_frames; 0: one image */
     double cfg_scale, guidance, strength;
-    /* Guidance of models with guides_denoised. audio_cfg_scale: 0 means cfg_scale. stg_blocks: ends with -1. */
+    /* Guidance of models with guides_denoised. audio_cfg_scale: 0 means cfg_scale. stg_blocks: ends with -1.
+     */
     struct {
         double audio_cfg_scale, stg_scale, modality_scale, cfg_rescale;
         int stg_blocks[STG_BLOCKS_MAX];

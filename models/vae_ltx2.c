@@ -1,10 +1,11 @@
 /* Video VAE of LTX-2 and LTX-2.3, decoder and encoder: weight tables, tensor names and configuration. Files
  * hold both halves. Forward functions: vae_ltx2_blocks.h.
  *
- * Levels of resnets, one after another. Between two levels a convolution and depth to space (decoder) or
- * space to depth (encoder) change rows and columns, frames, or both by 2. Norms are RMS norms over each
- * pixel's channels, without weights. LTX-2.0's decoder has reflection padding and shortcuts around its
- * upsampling; LTX-2.3's has neither. Reference: diffusers 0.42, models/autoencoders/autoencoder_kl_ltx2.py.
+ * A half is a sequence of levels of resnets. Between two levels, a convolution and depth to space (decoder)
+ * or space to depth (encoder) change rows and columns, frames, or both by a factor of 2. Norms are RMS norms
+ * over each pixel's channels, without weights. LTX-2.0's decoder has reflection padding and shortcuts around
+ * its upsampling; LTX-2.3's has neither. Reference: diffusers 0.42,
+ * models/autoencoders/autoencoder_kl_ltx2.py.
  */
 #include "models/models.h"
 #include "models/vae_ltx2_blocks.h"
@@ -23,8 +24,8 @@ enum ltx_dim {
     LEVELS,
     CHANNELS,                                /* CHANNELS + i: channels of level i */
     RESNETS = CHANNELS + LTX_VAE_LEVELS_MAX, /* RESNETS + i: resnets of level i */
-    /* STEP + i: pixels of all frames that one coarse pixel corresponds to between levels i and i + 1: 2 in
-     * time, 4 in rows and columns, 8 in both */
+    /* STEP + i: resampling between levels i and i + 1, as the number of fine pixels per coarse pixel: 2
+     * (time), 4 (rows and columns) or 8 (both) */
     STEP = RESNETS + LTX_VAE_LEVELS_MAX,
     /* FACTOR + i: channels of level i divided by those of level i + 1, in a decoder */
     FACTOR = STEP + LTX_VAE_LEVELS_MAX,
@@ -32,7 +33,8 @@ enum ltx_dim {
 
 enum { STEP_TIME = 2, STEP_SIDES = 4, STEP_BOTH = 8, COLOURS = 3, PATCH_MAX = 4 };
 
-/* What the configuration says beyond the tensors; 0: nothing, then the layout of the levels decides. */
+/* Value of a boolean configuration key. DECLARED_NOT: the key is absent, and the layout of the levels decides
+ * (ltx_is_20). */
 enum ltx_declared { DECLARED_NOT, DECLARED_NO, DECLARED_YES };
 
 struct vae_ltx2_settings {
@@ -41,8 +43,8 @@ struct vae_ltx2_settings {
     int causal;
 };
 
-/* Tensor names of an encoder or decoder (family.details). [0]: diffusers', [1]: the authors', which number
- * levels and resampling blocks consecutively. */
+/* Tensor names of an encoder or decoder (family.details). [0]: names of diffusers; [1]: names of the authors,
+ * who number levels and resampling blocks consecutively. */
 struct ltx_half {
     bool encodes;
     const char *middle;     /* name prefix of the mid block's resnets */
@@ -153,8 +155,9 @@ KIND(kind_downsample, "downsample", "down_blocks.%d.downsample", downsample_tabl
      forward_downsample);
 KIND(kind_moments, "conv_out", "conv_out", moments_table, sliced_conv_weights, ltx_vae_forward_moments);
 
-/* Resnets of diffusers' up_blocks.i are in the authors' up_blocks.(2 i + 2), after the mid block's and the
- * upsampling's; those of down_blocks.i in down_blocks.(2 i). */
+/* Lists the blocks with diffusers' numbers; number_offset leads to the authors' numbers. The resnets of
+ * diffusers' up_blocks.i are in the authors' up_blocks.(2 i + 2), because mid block and upsampling have
+ * numbers too; those of down_blocks.i are in down_blocks.(2 i). */
 static int vae_ltx2_blocks(const struct component *c, struct block_ref *refs) {
     bool encodes = ((const struct ltx_half *)c->family->details)->encodes;
     const int32_t *d = c->dims;
@@ -197,6 +200,7 @@ static void vae_ltx2_block_dims(const struct component *c, const struct block_re
 
 /* ---- configuration ---- */
 
+/* True if the index has the first resnet of this half, under either naming. */
 static bool ltx_probe_half(const struct tensor_index *index, const struct ltx_half *half) {
     char name[2 * BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%s0.conv1.conv.bias", half->middle);
@@ -230,7 +234,7 @@ static enum status vae_ltx2_refuse(const struct component *c, struct error *e) {
     return component_refuse_similar(c, relatives, "the VAE of LTX-2 or LTX-2.3", e);
 }
 
-/* Counts levels and resnets, and reads channels and resampling from the tensors of either naming. */
+/* Reads levels, resnets, channels and resampling from the tensors, under either naming. */
 static enum status ltx_read_levels(struct component *c, const struct ltx_half *half, struct error *e) {
     char name[2 * BLOCK_NAME_MAX], prefix[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%s0.conv1.conv.bias", half->middle);
@@ -262,7 +266,7 @@ static enum status ltx_read_levels(struct component *c, const struct ltx_half *h
     return e->code;
 }
 
-/* Checks the resampling steps, and that channels divide where the shortcuts average or repeat them. */
+/* Checks the resampling, and that numbers of channels divide where shortcuts average or repeat channels. */
 static enum status ltx_check_steps(const struct component *c, const struct ltx_half *half, struct error *e) {
     const int32_t *d = c->dims;
     for (int i = 0; i < d[LEVELS]; i++) {
@@ -274,15 +278,16 @@ static enum status ltx_check_steps(const struct component *c, const struct ltx_h
             continue;
         return error_set(e, SHAPE,
                          "unsupported VAE %s: level %d" WHERE "%s" FOUND
-                         "%d resnets of %d channels, then %d times as many values as %d channels" EXPECTED
-                         "one or more resnets, then 2, 4 or 8 times as many values as channels",
+                         "%d resnets, %d channels, resampling by %d to %d channels" EXPECTED
+                         "one or more resnets, resampling by 2, 4 or 8, and channels that are multiples of "
+                         "each other",
                          half->encodes ? "encoder" : "decoder", i, c->index.sources[0].path, d[RESNETS + i],
                          from, step, i + 1 < d[LEVELS] ? to : 0);
     }
     return OK;
 }
 
-/* Reads a boolean value; *declared stays if no key exists. */
+/* Reads a boolean value; leaves *declared if the key is absent. */
 static void ltx_read_bool(const struct config *config, const char *key, enum ltx_declared *declared,
                           struct error *e) {
     bool value = *declared == DECLARED_YES;
@@ -291,8 +296,8 @@ static void ltx_read_bool(const struct config *config, const char *key, enum ltx
     *declared = value ? DECLARED_YES : DECLARED_NO;
 }
 
-/* Reads padding, causality and shortcuts from diffusers' configuration, whose lists begin at the image, or
- * the authors'. */
+/* Reads padding, causality and shortcuts from the configuration of diffusers, whose lists begin at the image,
+ * or of the authors. */
 static enum status ltx_read_config(struct component *c, const struct config *config, struct error *e) {
     struct vae_ltx2_settings *s = (struct vae_ltx2_settings *)c->settings;
     enum ltx_declared causal = DECLARED_NOT, encoder_causal = DECLARED_YES;
@@ -389,7 +394,7 @@ static void vae_ltx2_derive(struct component *c) {
     if (!encodes) c->config_rest = s->vae.border ? config_rest_20 : config_rest_23;
 }
 
-/* Reflection needs two pixels. */
+/* Rejects images smaller than two latent pixels: reflection padding needs two. */
 static enum status vae_ltx2_check(const struct component *c, const struct lane *lanes, int n_lanes,
                                   struct error *e) {
     const struct ltx_vae_settings *s = (const struct ltx_vae_settings *)c->settings;
@@ -484,7 +489,7 @@ static const char *const other_classes[] = {"CausalVideoAutoencoder", NULL};
     .tokens = 8 * 176 * 320, .latent_channels = 128, .latent_frames = 3, .latent_side = 22,                  \
     .latent_columns = 40, .picture_side = 704
 
-/* .predicted: the last level, at the highest resolution. */
+/* .predicted: a resnet of the last level, which has the highest resolution. */
 const struct family family_vae_ltx2 = {
     .name = "vae_ltx2",
     .kind = FAMILY_DECODER,

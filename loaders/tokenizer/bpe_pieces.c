@@ -1,7 +1,7 @@
 /* Tables of a SentencePiece BPE (Gemma) from scored pieces, as tokenizer.model and GGUF files contain them.
  * The merges join characters, not bytes; a character without a token becomes the tokens of its bytes, <0x00>
- * to <0xFF>. Two neighbours merge if their joined text is a piece. Merges are ranked by falling score, then by
- * id of the piece, then by ids of the parts, as in Gemma's tokenizer.json (transformers 5.24,
+ * to <0xFF>. Two neighbours merge if their joined text is a piece. Merges are ranked by falling score, then
+ * by id of the piece, then by ids of the parts, as in Gemma's tokenizer.json (transformers 5.24,
  * convert_slow_tokenizer.py, generate_merges). */
 #include "loaders/tokenizer/reading.h"
 
