@@ -333,7 +333,7 @@ static void vocoder_forward_block(struct context *x, const void *weights, const 
     if (number % n == n - 1) op_map(x, l.s, l.s, MAP_SCALE, 1 / (float)n);
 }
 
-/* PyTorch's default slope: the reference calls leaky_relu without a slope before the last convolution. */
+/* PyTorch's default slope: the reference has nn.LeakyReLU() before the last convolution. */
 static const float vocoder_last_slope = 0.01f;
 
 static void vocoder_forward_last(struct context *x, const void *weights, const struct visit_scope *scope) {

@@ -185,7 +185,7 @@ static const char prefix_key[] = "tokenizer.ggml.add_space_prefix",
                   extra_key[] = "tokenizer.ggml.remove_extra_whitespaces";
 
 /* Reads a SentencePiece BPE (Gemma), which adds no blank before a text. User-defined tokens such as "  "
- * contain blanks in GGUF files and U+2581 in tokenizer.model; they match the text before blanks are
+ * contain blanks here, and U+2581 in tokenizer.model. They are added tokens, so they match before blanks are
  * replaced. */
 static enum status read_sentencepiece_bpe(struct metadata *m, struct error *e) {
     struct gguf_text text;
