@@ -214,7 +214,7 @@ struct axis_rows {
 
 __device__ static inline struct axis_rows axis_rows_of(const struct rope_axes &axes, int64_t token) {
     struct axis_rows place = {};
-    uint32_t rest = (uint32_t)token + (uint32_t)axes.first, before = 0;
+    uint32_t rest = (uint32_t)token + (uint32_t)axes.first_token, before = 0;
 #pragma unroll
     for (int a = 0; a < TOKEN_AXES_MAX; a++) before += a < axes.n_axes ? (uint32_t)axes.extent[a] : 0;
 #pragma unroll /* so that the array stays in registers */
