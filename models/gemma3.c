@@ -9,8 +9,8 @@
  * The other layers have sliding-window attention over 1,024 tokens, the maximum of LTX-2's prompts. The
  * window is not implemented: longer prompts are refused.
  *
- * GGUF files store the weights of all norms plus 1 (llama.cpp, convert_hf_to_gguf.py). llama.cpp's tensor
- * names identify such files, also after `sluice convert`, which changes neither names nor values. */
+ * llama.cpp stores the weights of all norms plus 1 in GGUF files (convert_hf_to_gguf.py). Its tensor names
+ * identify such files, also after `sluice convert`, which changes neither names nor values. */
 #include "models/llm_layers.h"
 #include "models/models.h"
 
