@@ -119,7 +119,8 @@ double op_flops(const struct op *op) {
         return 3 * (double)tensor_elements(&in[0]);
     case OP_MEAN_DOWN:
         return outputs + op->shortcut.frames * (double)tensor_elements(&in[0]);
-    case OP_SNAKE: /* 2 samples of the upsampled wave per output, with 13 steps for the sine */
+    case OP_SNAKE: /* per output: 2 upsampled samples, each with a filter and 13 steps of the sine; a filter
+                    */
         return (2 * (SNAKE_TAPS + 13) + 2 * SNAKE_TAPS) * outputs;
     case OP_SINC_UP:
         return 4 * SINC_WIDTH * outputs;

@@ -49,8 +49,8 @@ enum op_kind {
     OP_GROUP_RANGE, /* out[groups,2] = mean and scale/(max - min + eps) over pixels and channels of a group of
                      * in[Y,X,C] */
     OP_ROPE_TABLE,  /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d); d: axis size (mrope: D) */
-    OP_ROPE_AXIS,   /* out[n,F,2] = cos, sin of (2 p(k) - 1) * g(i): positions k of one axis, frequencies i
-                       (LTX) */
+    OP_ROPE_AXIS,   /* out[n,F,2] = cos, sin of (2 p(k) - 1) * g(i) for positions k of one axis and
+                       frequencies i (LTX): struct rope_axis */
     OP_ROPE,        /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
     OP_GLU,         /* gated linear unit: out = act(a) * b */
     OP_ADD,         /* sum of two tensors: out = a + factor b */
@@ -138,24 +138,26 @@ struct distance_buckets {
     int32_t max_distance;
 };
 
-/* Tables by axis (LTX): all H heads of a row share one sequence of P = H D/2 pairs; pair p is pair p % (D/2)
- * of head p / (D/2). The first `still` pairs do not rotate. Pair still + i n_axes + a rotates by frequency i
- * at the token's position on axis a. Tokens are a grid of extent[0] x ... positions, the last axis fastest;
- * row r of `in` is token first + r of the grid. The grid's axes from n_axes on have no angle: with one axis
- * and extent {F, Y X}, the Y X tokens of a frame rotate alike (extent 0 means 1). The table [sum of the
- * first n_axes extents, (P - still) / n_axes, 2] holds the positions of axis 0, then of axis 1, ...
- * (OP_ROPE_AXIS). */
-enum { ROPE_AXES_MOST = 3 };
+/* Layout of a RoPE table with one part per axis, instead of one row per token (LTX). All H heads of a token
+ * share one sequence of P = H D/2 pairs: pair p is pair p % (D/2) of head p / (D/2). The first n_unrotated
+ * pairs are copied. Pair n_unrotated + i n_axes + a rotates by frequency i at the token's position on axis a.
+ *
+ * Tokens are a grid of extent[0] x extent[1] x extent[2], the last axis fastest; row r of `in` is token
+ * first_token + r. Axes from n_axes on have no angles: with n_axes 1 and extent {F, Y X}, all tokens of a
+ * frame rotate alike. The table is [sum of the first n_axes extents, (P - n_unrotated) / n_axes, 2]: the
+ * positions of axis 0, then of axis 1, ... (op_rope_axis). */
+enum { TOKEN_AXES_MAX = 3 };
 struct rope_axes {
-    int n_axes; /* number of axes with angles; 0: the table is [T, D/2, 2] */
-    int32_t extent[ROPE_AXES_MOST], still, first;
+    int n_axes;                     /* number of axes with angles; 0: the table is [T, D/2, 2] */
+    int32_t extent[TOKEN_AXES_MAX]; /* positions per axis; 0 means 1, on axes without angles */
+    int32_t n_unrotated, first_token;
 };
 
 /* Options of op_rope. */
 struct rotation {
     int heads; /* number of heads in a row */
     enum rope_pairs pairs;
-    struct rope_axes axes; /* layout of a table by axis */
+    struct rope_axes axes; /* layout of the table if it has one part per axis */
     struct tensor norm;    /* optional weight [D] of an RMS norm of each head before the rotation */
     bool zero_centered;    /* `norm` is stored minus 1: the norm is multiplied by 1 + weight */
     float eps;             /* epsilon of the heads' RMS norm */
@@ -205,20 +207,19 @@ struct pixel_norm {
 };
 
 struct conv_options {
-    struct group_norm norm; /* group norm of the convolution's input; none if statistics is absent */
-    struct pixel_norm
-        pixel_norm; /* RMS norm of each input pixel, if weight is present or eps above 0; excludes `norm` */
-    enum activation activation; /* activation of the convolution's input, after the norm */
-    bool bounded;               /* the input's values are far below f16's largest number (65,504), as after
-                                 * a norm, so devices may round them to f16; norm and pixel_norm imply it */
-    float scale;                /* factor of convolution and bias, before the residual; 0 means 1 */
-    enum finishing finish;      /* last step of the convolution, after bias and residual */
-    float slope;                /* with FINISH_LEAKY_RELU: factor of negative values */
-    struct tensor slopes;       /* with FINISH_PRELU: factors of negative values [N], of any weight type */
-    int upsample;               /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
-    bool cut_row, cut_column;   /* with upsample 2: the upsampled input loses its last row or column (2Y
-                                 * - 1, 2X - 1); zero padding takes its place */
-    int stride;                 /* 0 or 1: stride 1; 2: stride 2, needs kernel size 3 */
+    struct group_norm norm;       /* group norm of the convolution's input; none if statistics is absent */
+    struct pixel_norm pixel_norm; /* RMS norm of each input pixel, if conv_norms_pixels; excludes `norm` */
+    enum activation activation;   /* activation of the convolution's input, after the norm */
+    bool bounded;                 /* the input's values are far below f16's largest number (65,504), as after
+                                   * a norm, so devices may round them to f16; norm and pixel_norm imply it */
+    float scale;                  /* factor of convolution and bias, before the residual; 0 means 1 */
+    enum finishing finish;        /* last step of the convolution, after bias and residual */
+    float slope;                  /* with FINISH_LEAKY_RELU: factor of negative values */
+    struct tensor slopes;         /* with FINISH_PRELU: factors of negative values [N], of any weight type */
+    int upsample;                 /* upsampling (nearest neighbour) before the convolution: 1 or 2 */
+    bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y
+                                   * - 1, 2X - 1); zero padding takes its place */
+    int stride;                   /* 0 or 1: stride 1; 2: stride 2, needs kernel size 3 */
     int pad_before;    /* zero padding with stride 2. 0: one row below, one column to the right (image of even
                         * size); 1: one row or column on all sides */
     int32_t first_row; /* index of the result's row that is row 0 of `out`; 0 with stride 2 */
@@ -237,7 +238,7 @@ struct rows_before {
     int32_t rows;       /* number of image rows above this band; 0 resets sums */
 };
 
-enum { ROPE_AXES_MAX = 4 };
+enum { ROPE_AXES_MAX = 4, ROPE_HEAD_MAX = 512 }; /* axes of op_rope_table; largest head of op_rope */
 
 /* Variants of the sinusoidal timestep embedding. USUAL: cos(t f), sin(t f), f_i = 10000^(-i/(D/2)). TO_END:
  * sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so the last frequency is 1/10000 (guidance embedding of
@@ -273,24 +274,25 @@ struct rope_options {
 };
 
 /* Positions and frequencies of one rope axis (LTX; diffusers 0.42, models/transformers/transformer_ltx2.py).
- * Position k covers coordinates from c(k) to c(k + 1), where c(k) = max(0, step k + first) numerator /
- * denominator, with product and quotient rounded to f32. p(k) = (c(k) + c(k + 1)) / 2 / size in f32; with
- * `corner` c(k) / size. g(i) = theta^(i / (F - 1)) pi/2, computed in double and rounded once to f32. 2 p - 1
- * and the angle are f32; cos and sin are of the rounded angle. */
+ * Latent position k covers the coordinates c(k) to c(k + 1), in pixels or seconds: c(k) = max(0, step k +
+ * first) numerator / denominator. Its relative position is p(k) = (c(k) + c(k + 1)) / 2 / size, or c(k) /
+ * size with `corner`. The angle is (2 p(k) - 1) g(i), with g(i) = theta^(i / (F - 1)) pi/2. As in diffusers,
+ * g is computed in double and rounded once; every other step is rounded to f32. */
 struct rope_axis {
     double theta;
-    int32_t step, first;
-    float numerator, denominator, size;
-    bool corner;
+    int32_t step, first;          /* samples (frames, pixels) per latent position; offset in samples */
+    float numerator, denominator; /* numerator / denominator: coordinate of one sample */
+    float size;                   /* coordinate at which p is 1 */
+    bool corner;                  /* positions are the starts of their ranges, not the centres */
 };
 
 /* LEAKY_RELU: v, or parameter * v if v is negative. MAGNITUDE: in[T,2C], out[T,C] = sqrt(in[t][c]^2 +
- * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH. CLAMP: v within -parameter and parameter. SCALE:
- * parameter * v. FILL: parameter, whatever `in` holds. */
+ * in[t][C+c]^2). LOG: log(max(v, parameter)). TANH: tanh(v). CLAMP: v clamped to -parameter..parameter.
+ * SCALE: parameter * v. FILL: parameter; `in` is not used. */
 enum map_form { MAP_LEAKY_RELU, MAP_MAGNITUDE, MAP_LOG, MAP_TANH, MAP_CLAMP, MAP_SCALE, MAP_FILL };
 
-/* Weights of OP_SNAKE, from the file: logarithms of the channels' alpha and beta [C]; filters of 2x up- and
- * downsampling [SNAKE_TAPS]. */
+/* Weights of op_snake, as in files: logarithms of alpha and beta, one per channel [C]; low-pass filters of
+ * the 2x upsampling and of the downsampling [SNAKE_TAPS]. Of any weight type. */
 enum { SNAKE_TAPS = 12 };
 struct snake {
     struct tensor alpha, beta, up, down;
@@ -301,7 +303,7 @@ enum { SINC_WIDTH = 7, SINC_RATIO_MAX = 16, SINC_TAPS_MAX = 2 * SINC_WIDTH * SIN
 
 enum { OP_INPUTS = 5 };
 
-/* True if a convolution norms each input pixel. */
+/* True if a convolution applies an RMS norm to each input pixel. */
 static inline bool conv_norms_pixels(const struct conv_options *o) {
     return o->pixel_norm.weight.rank || o->pixel_norm.eps > 0;
 }
@@ -392,8 +394,8 @@ void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struc
  * whole image. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
-/* Mean and scale / (max - min + eps) of each group of channels of `in`, for op_group_norm (diffusers 0.42,
- * pipelines/ltx2/connectors.py, per_layer_masked_mean_norm). */
+/* Computes mean and scale / (max - min + eps) of each group of channels of in[Y,X,C], for op_group_norm
+ * (diffusers 0.42, pipelines/ltx2/connectors.py, per_layer_masked_mean_norm). out [groups,2]. */
 void op_group_range(struct context *x, struct tensor out, struct tensor in, int groups, float scale,
                     float eps);
 /* Norms `in` with statistics from op_group_statistics or op_group_range. Weight and bias may be absent. `out`
@@ -408,14 +410,14 @@ double rope_frequency(const struct rope_options *options, int32_t i);
 int rope_pair_axis(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
-/* Computes the table rows of one axis, for struct rope_axes. out [n,F,2]: n positions, F frequencies. `out`
- * may be rows of the whole table. */
+/* Computes the part of one axis in a table of struct rope_axes. out [n,F,2]: n positions, F frequencies; it
+ * may be a slice of the whole table. */
 void op_rope_axis(struct context *x, struct tensor out, struct rope_axis axis);
-/* Return 2 p(k) - 1 of a rope axis, and its frequency g(i) of n, on the host. */
+/* Return 2 p(k) - 1 and, for n frequencies, g(i) of a rope axis, on the host. */
 float rope_axis_position(const struct rope_axis *axis, int32_t k);
 float rope_axis_frequency(const struct rope_axis *axis, int32_t i, int32_t n);
-/* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2], or by axis (struct rope_axes); D at most
- * 512. `out` may alias `in`, or have the rounded operand type (see context_operand). */
+/* Applies a RoPE table to heads. in, out [T,H*D]; table [T,D/2,2], or one part per axis (struct rope_axes); D
+ * at most ROPE_HEAD_MAX. `out` may alias `in`, or have the rounded operand type (see context_operand). */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
 /* Gated linear unit. Rows may be strided (halves of one product). `out` may alias `a` or `b`, or have the
@@ -492,14 +494,16 @@ enum { RGBA = 4 }; /* channels of an image with alpha */
 /* Converts an f32 image in -1..1, of any number of channels, to bytes; NaN becomes 0. */
 void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 
-/* Applies a function to every value, in f32. `out` may alias `in`, except MAP_MAGNITUDE. Rows may be strided.
- */
+/* Applies a function to every value of `in`, in f32. out: the shape of `in`; MAP_MAGNITUDE: in [T,2C], out
+ * [T,C]. `out` may alias `in`, except with MAP_MAGNITUDE. Rows may be strided. */
 void op_map(struct context *x, struct tensor out, struct tensor in, enum map_form form, float parameter);
-/* Snake activation of a wave [T,C] without aliasing (BigVGAN; diffusers 0.42, pipelines/ltx2/vocoder.py). The
- * ends are padded with the edge values, as there. `out` must not alias `in`. */
+/* Anti-aliased snake activation of a wave in[T,C] (BigVGAN; diffusers 0.42, pipelines/ltx2/vocoder.py): 2x
+ * upsampling in time, v + sin(alpha v)^2 / (beta + 1e-9), downsampling. Both ends are padded with the edge
+ * values. out [T,C] must not alias `in`. */
 void op_snake(struct context *x, struct tensor out, struct tensor in, struct snake snake);
-/* Resamples a wave in time by an integer ratio, as torchaudio and diffusers 0.42 (pipelines/ltx2/vocoder.py,
- * UpSample1d with window_type "hann"), and adds base [rT,C] (absent: none; may alias out). */
+/* Upsamples a wave in[T,C] in time by an integer ratio r, 1 to SINC_RATIO_MAX, with a Hann-windowed sinc
+ * (torchaudio; diffusers 0.42, pipelines/ltx2/vocoder.py, UpSample1d with window_type "hann"), and adds base
+ * [rT,C] (absent: 0). out [rT,C] may alias `base`, not `in`. */
 void op_sinc_up(struct context *x, struct tensor out, struct tensor in, struct tensor base, int32_t ratio);
 /* Returns tap k of the filter of op_sinc_up, times the ratio, on the host. Input i and output row u meet at
  * tap u + ratio (SINC_WIDTH - i). */

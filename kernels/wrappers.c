@@ -324,21 +324,21 @@ void op_rope_axis(struct context *x, struct tensor out, struct rope_axis axis) {
     ops_dispatch(&c, &(struct op){.kind = OP_ROPE_AXIS, .out = out, .axis = axis});
 }
 
-/* Checks a table by axis: the rows of `in` are tokens of the grid, and the pairs that rotate divide evenly
- * among the axes. */
+/* Checks a table with one part per axis: the rows of `in` are tokens of the grid, and the axes share the
+ * rotated pairs evenly. */
 static void check_axes(struct check *c, const struct tensor *in, const struct tensor *table,
                        const struct rope_axes *axes) {
-    int64_t tokens = 1, rows = 0, pairs = c->ok ? in->dim[1] / 2 - axes->still : 0;
-    bool fits = c->ok && axes->n_axes > 0 && axes->n_axes <= ROPE_AXES_MOST && axes->still >= 0 &&
+    int64_t tokens = 1, rows = 0, pairs = c->ok ? in->dim[1] / 2 - axes->n_unrotated : 0;
+    bool fits = c->ok && axes->n_axes > 0 && axes->n_axes <= TOKEN_AXES_MAX && axes->n_unrotated >= 0 &&
                 pairs > 0 && pairs % axes->n_axes == 0;
-    for (int a = 0; fits && a < ROPE_AXES_MOST; a++) {
-        bool turns = a < axes->n_axes;
-        fits = axes->extent[a] >= turns && tokens <= INT32_MAX;
+    for (int a = 0; fits && a < TOKEN_AXES_MAX; a++) {
+        bool rotates = a < axes->n_axes;
+        fits = axes->extent[a] >= rotates && tokens <= INT32_MAX;
         tokens *= axes->extent[a] ? axes->extent[a] : 1;
-        rows += turns ? axes->extent[a] : 0;
+        rows += rotates ? axes->extent[a] : 0;
     }
-    ops_check_true(c, fits && axes->first >= 0 && axes->first + (int64_t)in->dim[0] <= tokens, "in", in,
-                   "tokens of a grid, and 1 to 3 axes that divide the rotated pairs");
+    ops_check_true(c, fits && axes->first_token >= 0 && axes->first_token + (int64_t)in->dim[0] <= tokens,
+                   "in", in, "tokens of a grid, and 1 to 3 axes that share the rotated pairs evenly");
     ops_check_tensor(c, "table", table, F32, 3, DIMS(rows, fits ? pairs / axes->n_axes : 0, 2));
 }
 
@@ -347,8 +347,9 @@ void op_rope(struct context *x, struct tensor out, struct tensor in, struct tens
     struct check c = ops_check_begin(x, OP_ROPE);
     int heads = rotation.heads;
     ops_check_tensor(&c, "in", &in, F32, 2, DIMS(-1, -1));
-    ops_check_true(&c, c.ok && heads > 0 && in.dim[1] % (2 * heads) == 0 && in.dim[1] / heads <= 512, "in",
-                   &in, "heads of an even number of columns, at most 512");
+    ops_check_true(&c,
+                   c.ok && heads > 0 && in.dim[1] % (2 * heads) == 0 && in.dim[1] / heads <= ROPE_HEAD_MAX,
+                   "in", &in, "heads of an even number of columns, at most 512");
     int64_t head = c.ok ? in.dim[1] / heads : 0;
     ops_check_result(&c, &out, &in);
     ops_check_in_place(&c, &out, &in);
@@ -375,9 +376,9 @@ void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor
     bool heads = c.ok && tensor_columns(&a) != tensor_columns(&b);
     ops_check_true(&c, !heads || (a.rank == b.rank && tensor_columns(&b) % tensor_columns(&a) == 0), "a", &a,
                    "b's columns, or one column for each head of b");
-    struct tensor like = b;
-    if (heads) like.dim[like.rank - 1] = a.dim[a.rank - 1];
-    ops_check_like(&c, "a", &a, &like);
+    struct tensor expected = b;
+    if (heads) expected.dim[b.rank - 1] = a.dim[a.rank - 1];
+    ops_check_like(&c, "a", &a, &expected);
     ops_check_result(&c, &out, &b);
     ops_check_in_place(&c, &out, &a);
     ops_check_in_place(&c, &out, &b);

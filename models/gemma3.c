@@ -6,11 +6,11 @@
  * multiplied by sqrt(hidden); every sixth layer is global, with its own rope table. transformers rounds the
  * factor to the type of the embeddings (bf16: 62 instead of 61.97); it stays f32 here, as with f32 weights.
  *
- * The other layers attend to a window of 1,024 tokens, as many as a prompt of LTX-2 has. The window is not
- * computed: longer prompts are refused.
+ * The other layers have sliding-window attention over 1,024 tokens, the maximum of LTX-2's prompts. The
+ * window is not implemented: longer prompts are refused.
  *
- * llama.cpp adds 1 to the weights of all norms (convert_hf_to_gguf.py). Files whose tensors have llama.cpp's
- * names have these weights, also after `sluice convert`, which changes neither names nor values. */
+ * llama.cpp stores the weights of all norms plus 1 in GGUF files (convert_hf_to_gguf.py). Its tensor names
+ * identify such files, also after `sluice convert`, which changes neither names nor values. */
 #include "models/llm_layers.h"
 #include "models/models.h"
 
@@ -38,8 +38,8 @@ static enum status gemma3_refuse(const struct component *c, struct error *e) {
     return component_refuse_similar(c, relatives, "Gemma 3", e);
 }
 
-/* Sets the divisor of positions: only a linear rope scaling of the global layers is supported. A
- * configuration without scaling means 1, unlike files without configuration. */
+/* Reads the type of rope scaling. "linear" keeps the divisor of positions; a configuration without scaling
+ * sets it to 1. Without a configuration the published divisor applies. UNSUPPORTED: another type. */
 static enum status read_rope_scaling(struct component *c, const struct config *config, struct error *e) {
     static const char *const keys[] = {"rope_scaling.type",
                                        "rope_scaling.rope_type",
@@ -59,8 +59,7 @@ static enum status read_rope_scaling(struct component *c, const struct config *c
     return OK;
 }
 
-/* Reads the list of layer types, if there is one; without a list every layer number global_period is global.
- */
+/* Reads the list of layer types, which replaces global_period. */
 static enum status read_layer_types(struct component *c, const struct config *config, struct error *e) {
     struct llm_settings *s = (struct llm_settings *)c->settings;
     static const char *const lists[] = {"layer_types", "text_config.layer_types"};

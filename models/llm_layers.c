@@ -127,7 +127,7 @@ static void llm_forward_embedding(struct context *x, const void *weights, const 
     const struct llm_state *state = scope->lane->state;
     llm_place_tokens(x, scope->lane, w->rows);
     struct tensor tokens = llm_tokens(scope->lane);
-    /* A text encoder with this factor reads no images, so all rows are token embeddings. */
+    /* Models with this factor get no images here, so all rows are token embeddings. */
     if (settings->embedding_factor > 0)
         op_add_scaled(x, tokens, tokens, tokens, settings->embedding_factor - 1);
     hidden_states_write(x, &settings->output, scope->lane, state->tokens, -1);
@@ -174,8 +174,7 @@ static void llm_project_heads(struct context *x, struct tensor out, struct tenso
     x->scratch->used = mark;
 }
 
-/* Adds in . weight^T to tokens [T, HIDDEN]. norm: weight of a norm of the product before it is added; rank 0:
- * no norm. */
+/* tokens [T, HIDDEN] += rms_norm(in . weight^T). norm: weight of the norm; rank 0: no norm. */
 static void llm_add_output(struct context *x, struct tensor tokens, struct tensor in, struct tensor weight,
                            struct tensor norm, const struct llm_settings *settings) {
     if (!norm.rank) {
@@ -230,18 +229,18 @@ void llm_forward_layer(struct context *x, const void *weights, const struct visi
     const struct llm_layer_weights *w = weights;
     const struct llm_settings *settings = scope->settings;
     struct tensor all = llm_tokens(scope->lane);
-    struct modulation centre = {.zero_centered = settings->zero_centered};
+    struct modulation modulation = {.zero_centered = settings->zero_centered};
     struct epilogue none = {0};
     struct key_rows rows = llm_key_rows(scope->lane);
     int32_t T = all.dim[0] - rows.n_copied;
     struct tensor tokens = tensor_slice(all, rows.n_copied, T);
     struct tensor n = context_operand(x, 2, tokens.dim);
-    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, centre);
+    op_rms_norm(x, n, tokens, w->norm1, settings->norm_eps, modulation);
     uint64_t mark = x->scratch->used;
     llm_attend(x, w, scope, tensor_slice(tokens, rows.n_keyless, T - rows.n_keyless),
                tensor_slice(n, rows.n_keyless, T - rows.n_keyless));
     x->scratch->used = mark;
-    op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, centre);
+    op_rms_norm(x, n, tokens, w->norm2, settings->norm_eps, modulation);
     struct tensor gated = context_operand(x, 2, (int32_t[]){T, w->gate.dim[0]});
     uint64_t after_gated = x->scratch->used;
     struct tensor gate = context_unrounded(x, gated);

@@ -5,7 +5,7 @@
  * attention and feed-forward, grouped-query attention with a causal mask, rope on halves of a head. Families
  * differ in their weight tables: Qwen2.5-VL has biases of q, k and v, Qwen3 and Qwen3-VL norms of the heads
  * of q and k, Mistral neither; absent weights are skipped. Gemma 3 also norms the outputs of attention and
- * feed-forward, gates with GELU, and rotates by two rope tables: one for most layers, one for some.
+ * feed-forward, gates with GELU, and has two rope tables: one for global layers, one for local layers.
  *
  * Vision tokens (lane.vision_spans) replace token embeddings in a prompt with images, and rope then has three
  * axes (M-RoPE). A vision encoder's rows [T, (1 + n) HIDDEN] hold these tokens, then n deepstack features
@@ -43,14 +43,14 @@ struct llm_settings {
     bool zero_centered;           /* norms multiply by 1 + weight; false: by the weight */
     bool gated_by_gelu;           /* the gate's activation is tanh-GELU; false: SiLU */
     float embedding_factor;       /* factor of the token embeddings; 0 means 1 */
-    double query_scalar;          /* attention scores are divided by its square root; 0: the head size */
+    double query_scalar;          /* attention scores are divided by its square root; 0 means the head size */
     double position_divisor;      /* positions of the rope table `rope` are divided by it; 0 means 1 */
-    /* Gemma 3: theta of the rope table `local_rope`, which layers outside global_layers use; 0: all layers
-     * use the table `rope`. */
+    /* Gemma 3: theta of the rope table `local_rope` of local layers; 0: all layers use the table `rope`. */
     double local_rope_theta;
-    unsigned char global_layers[(LLM_LAYERS_MAX + 7) / 8]; /* one bit per layer, the lowest bit first */
-    int global_period; /* layers whose number from 1 is a multiple of it are global; 0: as in global_layers */
-    int window;        /* other layers attend to this many tokens; longer prompts are refused */
+    unsigned char global_layers[(LLM_LAYERS_MAX + 7) / 8]; /* one bit per layer, 1: global; low bits first */
+    int global_period; /* layers global_period - 1, 2 global_period - 1, ... are global; 0: see global_layers
+                        */
+    int window;        /* attention window of local layers, in tokens; longer prompts are refused */
 };
 
 struct llm_state {
@@ -63,8 +63,8 @@ struct llm_state {
  * saves without it) and llama.cpp's in GGUF files (gguf-py/gguf/constants.py). */
 #define LLM_NAMED(P, C, end, name, gguf) .names = {"model." P name end, P name end, C gguf end}
 
-/* Weights of a decoder layer. NORM2: list of the norm before the feed-forward, and of norms of outputs; MORE:
- * list of the other weights that differ between families. */
+/* Weights of a decoder layer. NORM2: list of the norm before the feed-forward and the norms of outputs; MORE:
+ * list of norms and biases of q, k and v. */
 /* clang-format off */
 #define LLM_LAYER_OF(X, S, NORM2, MORE)                                                                      \
     X##VECTOR(S, norm1, LLM_HIDDEN, "input_layernorm", "attn_norm")                                          \
@@ -108,7 +108,7 @@ int llm_list_blocks(const struct component *c, const struct block_kind *layer, s
 
 /* True if the index has the embedding table and this first-layer tensor, under any naming scheme. */
 bool llm_has_tensors(const struct tensor_index *index, const char *tail, const char *gguf_tail);
-/* True if the layers norm their outputs, as Gemma's do. */
+/* True if the first layer has norms of its outputs (Gemma). */
 bool llm_has_output_norms(const struct tensor_index *index);
 /* True if a language model with Qwen3's tensors is that of Qwen3-VL. Signs: the prefix of the tensor names, a
  * Qwen3-VL vision encoder in the same file, or the file's metadata. */

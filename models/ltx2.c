@@ -1,18 +1,18 @@
 /* LTX-2 and 2.3: diffusion transformers over the tokens of a video and of its sound, denoised together.
  *
- * Both streams have blocks of the same form, with other widths: self-attention, attention to the prompt's
- * rows, attention to the other stream, feed-forward. The timestep gives rows of shifts, scales and gates for
- * all blocks; each block adds its table. Attention between the streams reads both streams as they are before
- * either changes (the authors' order; ComfyUI's differs). A layer is streamed as four blocks: video
- * attention, sound attention, both ways between the streams with the sound's feed-forward, and the video's
- * feed-forward. The largest, of LTX-2.3 in bf16, has 270 MB instead of a layer's 790.
+ * Each layer has the same steps in both streams, with different widths: self-attention, attention to the
+ * prompt, attention to the other stream, feed-forward. Networks map the timestep to shifts, scales and gates
+ * (adaLN single) that all layers share; each layer adds a learned table. Attention between the streams reads
+ * both streams before either changes (the authors' order; ComfyUI's differs). A layer is streamed as four
+ * blocks: the video's attention; the sound's attention; attention between the streams and the sound's
+ * feed-forward; the video's feed-forward. The largest block of LTX-2.3 in bf16 has 270 MB, a whole layer 790.
  *
- * Tokens. Video: a latent pixel, frame by frame. Sound: a moment of the latent, (channel, bin). Text: rows of
- * the video stream, then of the sound stream, side by side. Clean frames (from the input image) are modulated
- * as at timestep 0, except in attention to the sound.
+ * Tokens. Video: one per latent pixel, frame by frame. Sound: one per latent frame, with values in order
+ * (channel, bin). lane.text: columns of the video stream, then of the sound stream. Clean frames (from the
+ * input image) are modulated as at timestep 0, except in attention between the streams.
  *
- * The keys and values of the prompt's 1,024 rows are computed in every block. Kept for the run they would
- * take 1.2 GB for each prompt in bf16, and in LTX-2.3 they depend on the timestep.
+ * Keys and values of the prompt's 1,024 rows are computed in every visit. Caching them would take 1.2 GB per
+ * prompt in bf16; in LTX-2.3 they also depend on the timestep.
  *
  * Memory at 1280x704 and 121 frames (14,080 tokens of 4,096 values; 126 tokens of sound): tokens 231 MB for
  * each lane; in a visit keys and values of all tokens, 231 MB with 2-byte operands, and chunks of rows.
@@ -22,13 +22,13 @@
 #include "models/ltx2.h"
 #include "models/ltx2_stream.h"
 
-/* Networks that map a timestep to rows of shifts, scales and gates (adaLN single). */
+/* Networks that map a timestep to a row of shifts, scales and gates (adaLN single). */
 enum ltx2_net {
     NET_TIME,
     NET_SOUND_TIME,
-    NET_CROSS, /* scales and shifts of attention between the streams; gates of that attention */
+    NET_CROSS, /* scales and shifts of attention between the streams */
     NET_SOUND_CROSS,
-    NET_GATE,
+    NET_GATE, /* gates of attention between the streams */
     NET_SOUND_GATE,
     NET_PROMPT, /* shift and scale of the prompt's rows (LTX-2.3) */
     NET_SOUND_PROMPT,
@@ -38,27 +38,28 @@ enum ltx2_net {
 struct ltx2_state {
     struct tensor tokens; /* video: [T, DIM] */
     struct tensor sound;  /* [L, SOUND_DIM] */
-    /* Modulation of the current layer: row 0 for noisy tokens, row 1 for clean frames. Written by the layer's
-     * attention, read also by its feed-forward. */
+    /* Modulation of the current layer, one row per range of ltx2_video and ltx2_sound. The layer's attention
+     * blocks write it; its other blocks read it. */
     struct tensor layer_modulation;       /* [2, TABLE_DIM] */
     struct tensor layer_sound_modulation; /* [1, SOUND_TABLE_DIM] */
-    /* Embedded prompt, shared by the lanes of a prompt; rank 0 in LTX-2.3, which reads lane.text. */
+    /* Embedded prompt, shared by the lanes of a prompt; rank 0: LTX-2.3, which reads lane.text. */
     struct tensor text;       /* [text rows, DIM] */
     struct tensor sound_text; /* [text rows, SOUND_DIM] */
     /* Rope tables and rows by timestep, shared by all lanes. There is one row per evaluation if hoisted, else
      * one row. */
-    struct tensor rope;             /* positions of frames, rows, columns: [F + Y + X, pairs / 3, 2] */
-    struct tensor sound_rope;       /* [L, SOUND_DIM / 2, 2] */
-    struct tensor cross_rope;       /* frames, for attention between the streams: [F, SOUND_DIM / 2, 2] */
-    struct tensor cross_sound_rope; /* the same for the sound: [L, SOUND_DIM / 2, 2] */
-    struct tensor condition;        /* time embedding: [rows, DIM] */
-    struct tensor sound_condition;  /* [rows, SOUND_DIM] */
-    struct tensor modulation;       /* [rows, TABLE_DIM]: shift, scale, gate of self-attention, of the
-                                       feed-forward, and (LTX-2.3) of attention to the prompt */
-    struct tensor sound_modulation; /* [rows, SOUND_TABLE_DIM] */
-    struct tensor cross;            /* [rows, FOUR_DIM]: scale and shift towards the video, then the sound */
-    struct tensor sound_cross;      /* [rows, SOUND_FOUR_DIM] */
-    struct tensor gate, sound_gate; /* gates between the streams: [rows, DIM], [rows, SOUND_DIM] */
+    struct tensor rope;                 /* positions of frames, rows, columns: [F + Y + X, pairs / 3, 2] */
+    struct tensor sound_rope;           /* [L, SOUND_DIM / 2, 2] */
+    struct tensor cross_rope;           /* frames, for attention between the streams: [F, SOUND_DIM / 2, 2] */
+    struct tensor cross_sound_rope;     /* the same for the sound: [L, SOUND_DIM / 2, 2] */
+    struct tensor condition;            /* time embedding: [rows, DIM] */
+    struct tensor sound_condition;      /* [rows, SOUND_DIM] */
+    struct tensor modulation;           /* [rows, TABLE_DIM]: shift, scale and gate of self-attention, of the
+                                           feed-forward and, in LTX-2.3, of attention to the prompt */
+    struct tensor sound_modulation;     /* [rows, SOUND_TABLE_DIM] */
+    struct tensor cross;                /* [rows, FOUR_DIM]: scale and shift for attention of the video to the
+                                           sound, then of the sound to the video */
+    struct tensor sound_cross;          /* [rows, SOUND_FOUR_DIM] */
+    struct tensor gate, sound_gate;     /* gates between the streams: [rows, DIM], [rows, SOUND_DIM] */
     struct tensor prompt, sound_prompt; /* LTX-2.3: [rows, TWO_DIM], [rows, SOUND_TWO_DIM] */
     /* Counterparts of condition and modulation for clean frames, at timestep 0; rank 0: no clean frames. */
     struct tensor clean_condition, clean_modulation; /* [1, DIM] and [1, TABLE_DIM] */
@@ -71,11 +72,11 @@ struct ltx2_stream_weights {
     struct tensor prompt_table; /* LTX-2.3: [TWO, C] */
 };
 
-/* Attention between the streams: queries of the video to the sound, queries of the sound to the video. The
- * sound's feed-forward. */
+/* Attention between the streams, and the sound's feed-forward. */
 struct ltx2_cross_weights {
-    struct ltx2_attention_weights to_video, to_sound;
-    struct tensor table, sound_table; /* scale and shift towards the video, towards the sound; gate: [5, C] */
+    struct ltx2_attention_weights to_video; /* queries of the video, keys and values of the sound */
+    struct ltx2_attention_weights to_sound; /* queries of the sound, keys and values of the video */
+    struct tensor table, sound_table; /* scale and shift for to_video, then for to_sound; gate: [5, C] */
     struct linear_weights up, down;
 };
 
@@ -83,9 +84,8 @@ struct ltx2_mlp_weights {
     struct linear_weights up, down;
 };
 
-/* Timestep embedder and the layer that makes the rows. */
 struct ltx2_net_weights {
-    struct linear_weights in, out, rows;
+    struct linear_weights in, out, rows; /* timestep embedder; linear layer to shifts, scales and gates */
 };
 
 struct ltx2_final_weights {
@@ -98,8 +98,8 @@ struct ltx2_embedder_weights {
 };
 
 /* clang-format off */
-/* An attention whose queries come from rows of `dim` columns and whose keys come from rows of `keys` columns;
- * queries, keys and values have `inner` columns. */
+/* Attention. Queries are computed from rows of `dim` columns, keys and values from rows of `keys` columns;
+ * all three have `inner` columns. */
 #define ATTENTION(X, S, member, name, dim, keys, inner, heads)                                               \
     X##LINEAR(S, member.q, inner, dim, name ".to_q")                                                         \
     X##VECTOR(S, member.q_norm, inner, name ".norm_q", name ".q_norm")                                       \
@@ -165,8 +165,8 @@ WEIGHT_TABLE(ltx2_feed_forward_table, VIDEO_FEED_FORWARD, ltx2_mlp_weights, LAYE
 
 /* ---- blocks of a layer ---- */
 
-/* The prompt's rows of LTX-2.3 in one block: text (1 + scale) + shift, by the timestep's row and the block's
- * table (shift, scale). */
+/* Returns the prompt's rows as one layer of LTX-2.3 reads them: text (1 + scale) + shift. row: shift and
+ * scale of the timestep [1, 2 C]; table: of the layer [2, C], added to it. */
 static struct tensor ltx2_modulate_text(struct context *x, struct tensor text, struct tensor row,
                                         struct tensor table) {
     int32_t dim = text.dim[1];
@@ -180,14 +180,9 @@ static struct tensor ltx2_modulate_text(struct context *x, struct tensor text, s
     return out;
 }
 
-/* Columns of lane.text that hold the rows of one stream. */
-static struct tensor ltx2_text_of(const struct lane *lane, int32_t first, int32_t columns) {
-    return tensor_slice_columns(lane->text, first, columns);
-}
-
-/* True if the block's self-attention returns its values. A configuration with perturbed_attn false, as that
- * of some LTX-2 folders, switches this off, as in diffusers; files without the key have it on, as in the
- * authors' programs. */
+/* True if the layer's self-attention returns its values (spatio-temporal guidance). perturbed_attn false in
+ * config.json, as in some LTX-2 folders, disables it, as in diffusers. Without the key it is enabled, as in
+ * the authors' programs. */
 static bool ltx2_is_stg(const struct visit_scope *scope) {
     const struct ltx2_settings *settings = scope->settings;
     for (int i = 0; i < scope->lane->n_stg_blocks && settings->perturbed; i++)
@@ -195,7 +190,8 @@ static bool ltx2_is_stg(const struct visit_scope *scope) {
     return false;
 }
 
-/* The video's tokens: ranges with the rows of all blocks, which hold no table yet. */
+/* Returns the video stream: clean frames and noisy frames are ranges. The modulation has no layer's table
+ * yet. */
 static struct ltx2_stream ltx2_video(const struct visit_scope *scope) {
     const struct ltx2_settings *settings = scope->settings;
     const struct ltx2_state *state = scope->lane->state;
@@ -206,10 +202,16 @@ static struct ltx2_stream ltx2_video(const struct visit_scope *scope) {
         .tokens = state->tokens,
         .heads = settings->heads,
         .eps = settings->eps,
-        .rope = state->rope,
-        .cross_rope = state->cross_rope,
-        .axes = {3, {grid[0], grid[1], grid[2]}, dim / 2 - 3 * state->rope.dim[1], 0},
-        .cross_axes = {1, {grid[0], grid[1] * grid[2]}, 0, 0},
+        .rope = {state->rope,
+                 {.heads = settings->heads,
+                  .pairs = ROPE_HALVES,
+                  .axes = {.n_axes = 3,
+                           .extent = {grid[0], grid[1], grid[2]},
+                           .n_unrotated = dim / 2 - 3 * state->rope.dim[1]}}},
+        .cross_rope = {state->cross_rope,
+                       {.heads = settings->heads,
+                        .pairs = ROPE_HALVES,
+                        .axes = {.n_axes = 1, .extent = {grid[0], grid[1] * grid[2]}}}},
     };
     if (clean)
         s.range[s.n_ranges++] =
@@ -220,18 +222,19 @@ static struct ltx2_stream ltx2_video(const struct visit_scope *scope) {
     return s;
 }
 
+/* Returns the sound stream, which is one range. */
 static struct ltx2_stream ltx2_sound(const struct visit_scope *scope) {
     const struct ltx2_settings *settings = scope->settings;
     const struct ltx2_state *state = scope->lane->state;
     int32_t L = state->sound.dim[0];
+    struct rotation rotation = {
+        .heads = settings->sound_heads, .pairs = ROPE_HALVES, .axes = {.n_axes = 1, .extent = {L}}};
     struct ltx2_stream s = {
         .tokens = state->sound,
         .heads = settings->sound_heads,
         .eps = settings->eps,
-        .rope = state->sound_rope,
-        .cross_rope = state->cross_sound_rope,
-        .axes = {1, {L}, 0, 0},
-        .cross_axes = {1, {L}, 0, 0},
+        .rope = {state->sound_rope, rotation},
+        .cross_rope = {state->cross_sound_rope, rotation},
         .n_ranges = 1,
         .range = {{0, L, scope_rows(state->sound_condition, scope),
                    scope_rows(state->sound_modulation, scope)}},
@@ -239,8 +242,8 @@ static struct ltx2_stream ltx2_sound(const struct visit_scope *scope) {
     return s;
 }
 
-/* Adds the layer's table to the modulation of each range. rows: where the sums are kept for the layer's other
- * blocks. table absent: the sums are there already. */
+/* Sets each range's modulation to that of the layer: a row of `rows` (state.layer_modulation). table: the
+ * layer's, added to the timestep's modulation; absent: an earlier block of the layer has written `rows`. */
 static void ltx2_layer_modulation(struct context *x, struct ltx2_stream *s, struct tensor rows,
                                   struct tensor table) {
     for (int i = 0; i < s->n_ranges; i++) {
@@ -258,7 +261,7 @@ static void ltx2_forward_video(struct context *x, const void *weights, const str
     ltx2_layer_modulation(x, &s, state->layer_modulation, w->table);
     ltx2_attend_self(x, &w->self, &s, ltx2_is_stg(scope));
     if (w->prompt_table.rank)
-        text = ltx2_modulate_text(x, ltx2_text_of(scope->lane, 0, s.tokens.dim[1]),
+        text = ltx2_modulate_text(x, tensor_slice_columns(scope->lane->text, 0, s.tokens.dim[1]),
                                   scope_rows(state->prompt, scope), w->prompt_table);
     ltx2_attend_text(x, &w->text, &s, text);
 }
@@ -267,17 +270,18 @@ static void ltx2_forward_sound(struct context *x, const void *weights, const str
     const struct ltx2_stream_weights *w = weights;
     const struct ltx2_state *state = scope->lane->state;
     struct ltx2_stream s = ltx2_sound(scope);
-    struct tensor text = state->sound_text;
+    struct tensor text = state->sound_text, both = scope->lane->text;
     int32_t dim = s.tokens.dim[1];
     ltx2_layer_modulation(x, &s, state->layer_sound_modulation, w->table);
     ltx2_attend_self(x, &w->self, &s, ltx2_is_stg(scope));
     if (w->prompt_table.rank)
-        text = ltx2_modulate_text(x, ltx2_text_of(scope->lane, scope->lane->text.dim[1] - dim, dim),
+        text = ltx2_modulate_text(x, tensor_slice_columns(both, both.dim[1] - dim, dim),
                                   scope_rows(state->sound_prompt, scope), w->prompt_table);
     ltx2_attend_text(x, &w->text, &s, text);
 }
 
-/* Modulation of attention between the streams, [1, 5 C]: the block's table plus the timestep's rows. */
+/* Returns the modulation of attention between the streams [1, 5 C]: the layer's table plus the timestep's
+ * rows. */
 static struct tensor ltx2_cross_modulation(struct context *x, struct tensor table, struct tensor rows,
                                            struct tensor gate) {
     int32_t dim = table.dim[1], four[] = {1, CROSS_GATE * dim}, one[] = {1, dim};
@@ -289,8 +293,8 @@ static struct tensor ltx2_cross_modulation(struct context *x, struct tensor tabl
     return sum;
 }
 
-/* Both ways between the streams, then the sound's feed-forward. Keys and values of both are computed before
- * either stream changes. The video's rows have the plain timestep here, also in clean frames. */
+/* Attention of each stream to the other, then the sound's feed-forward. Keys and values of both streams are
+ * computed before either changes. Clean frames have the run's timestep here. */
 static void ltx2_forward_cross(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct ltx2_cross_weights *w = weights;
     const struct ltx2_state *state = scope->lane->state;
@@ -304,14 +308,14 @@ static void ltx2_forward_cross(struct context *x, const void *weights, const str
                                                        scope_rows(state->gate, scope));
         struct tensor of_sound = ltx2_cross_modulation(
             x, w->sound_table, scope_rows(state->sound_cross, scope), scope_rows(state->sound_gate, scope));
-        struct ltx2_kv of_sounds = ltx2_kv_alloc(x, L, inner);
-        ltx2_project_cross(x, &w->to_video, &sound, of_sound, CROSS_TO_VIDEO, &of_sounds);
+        struct ltx2_kv sound_kv = ltx2_kv_alloc(x, L, inner, sound.heads);
+        ltx2_project_cross(x, &w->to_video, &sound, of_sound, CROSS_TO_VIDEO, &sound_kv);
         uint64_t mark = x->scratch->used;
-        struct ltx2_kv of_frames = ltx2_kv_alloc(x, T, inner);
-        ltx2_project_cross(x, &w->to_sound, &video, of_video, CROSS_TO_SOUND, &of_frames);
-        ltx2_attend_cross(x, &w->to_sound, &sound, of_sound, CROSS_TO_SOUND, &of_frames, sound.heads);
+        struct ltx2_kv video_kv = ltx2_kv_alloc(x, T, inner, sound.heads);
+        ltx2_project_cross(x, &w->to_sound, &video, of_video, CROSS_TO_SOUND, &video_kv);
+        ltx2_attend_cross(x, &w->to_sound, &sound, of_sound, CROSS_TO_SOUND, &video_kv);
         x->scratch->used = mark;
-        ltx2_attend_cross(x, &w->to_video, &video, of_video, CROSS_TO_VIDEO, &of_sounds, sound.heads);
+        ltx2_attend_cross(x, &w->to_video, &video, of_video, CROSS_TO_VIDEO, &sound_kv);
         x->scratch->used = before;
     }
     ltx2_layer_modulation(x, &sound, state->layer_sound_modulation, (struct tensor){0});
@@ -329,8 +333,9 @@ static void ltx2_forward_feed_forward(struct context *x, const void *weights,
 
 /* ---- other blocks ---- */
 
-/* Offsets of the rows that a network makes, and of its time embedding if the final layer reads it. */
-static const struct ltx2_net_place {
+/* Where a network writes in struct ltx2_state: its row, and its time embedding if the final layer reads it
+ * (else 0). */
+static const struct ltx2_net_output {
     size_t rows, condition;
 } ltx2_nets[N_NETS] = {
     [NET_TIME] = {offsetof(struct ltx2_state, modulation), offsetof(struct ltx2_state, condition)},
@@ -348,6 +353,8 @@ static struct tensor *ltx2_state_tensor(struct ltx2_state *state, size_t offset)
     return (struct tensor *)(void *)((char *)state + offset);
 }
 
+/* Computes a network for each timestep. rows, condition: outputs, one row per timestep; condition may be
+ * absent. scale: factor of the timesteps. */
 static void ltx2_embed_times(struct context *x, struct tensor rows, struct tensor condition,
                              const float *times, float scale, const struct ltx2_net_weights *w) {
     int32_t n = rows.dim[0];
@@ -358,8 +365,8 @@ static void ltx2_embed_times(struct context *x, struct tensor rows, struct tenso
     mmdit_modulation(x, rows, condition, &w->rows);
 }
 
-/* Computes the rope tables. Positions have a size of 1: pixels of the video, and seconds. */
-static void ltx2_place(struct context *x, const struct visit_scope *scope) {
+/* Computes the rope tables. Coordinates are pixels of the video, and seconds. */
+static void ltx2_rope_tables(struct context *x, const struct visit_scope *scope) {
     const struct ltx2_settings *s = scope->settings;
     const struct ltx2_state *state = scope->lane->state;
     const int32_t *grid = scope->lane->latent.dim + 1;
@@ -377,24 +384,25 @@ static void ltx2_place(struct context *x, const struct visit_scope *scope) {
     op_rope_axis(x, state->cross_sound_rope, sound);
 }
 
-/* Computes one network's rows. Number NET_TIME also makes the rope tables, because it runs once for all lanes
- * and hoists, and the rows of clean frames. */
+/* Computes one network. The block NET_TIME also computes the rope tables, because it runs once for all lanes
+ * and can be hoisted, and the modulation of clean frames. */
 static void ltx2_forward_net(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct ltx2_settings *settings = scope->settings;
-    const struct ltx2_net_place *place = &ltx2_nets[scope->number];
+    const struct ltx2_net_output *output = &ltx2_nets[scope->number];
     struct ltx2_state *state = scope->lane->state;
-    static const float still = 0;
+    static const float clean_time = 0;
     bool gates = scope->number == NET_GATE || scope->number == NET_SOUND_GATE;
-    struct tensor condition = {0}, rows = scope_rows(*ltx2_state_tensor(state, place->rows), scope);
-    if (place->condition) condition = scope_rows(*ltx2_state_tensor(state, place->condition), scope);
+    struct tensor condition = {0}, rows = scope_rows(*ltx2_state_tensor(state, output->rows), scope);
+    if (output->condition) condition = scope_rows(*ltx2_state_tensor(state, output->condition), scope);
     ltx2_embed_times(x, rows, condition, scope->timesteps, gates ? settings->gate_time_scale / 1000 : 1,
                      weights);
     if (scope->number != NET_TIME) return;
     if (state->clean_condition.rank)
-        ltx2_embed_times(x, state->clean_modulation, state->clean_condition, &still, 1, weights);
-    ltx2_place(x, scope);
+        ltx2_embed_times(x, state->clean_modulation, state->clean_condition, &clean_time, 1, weights);
+    ltx2_rope_tables(x, scope);
 }
 
+/* Embeds the prompt's rows of one stream (LTX-2.0). */
 static void ltx2_embed_text(struct context *x, struct tensor out, struct tensor text,
                             const struct ltx2_mlp_weights *w) {
     struct tensor h = context_operand(x, 2, out.dim);
@@ -406,17 +414,17 @@ static void ltx2_embed_text(struct context *x, struct tensor out, struct tensor 
 static void ltx2_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct ltx2_mlp_weights *w = weights;
     const struct ltx2_state *state = scope->lane->state;
-    ltx2_embed_text(x, state->text, ltx2_text_of(scope->lane, 0, w->up.weight.dim[1]), w);
+    ltx2_embed_text(x, state->text, tensor_slice_columns(scope->lane->text, 0, w->up.weight.dim[1]), w);
 }
 
 static void ltx2_forward_sound_text(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct ltx2_mlp_weights *w = weights;
     const struct ltx2_state *state = scope->lane->state;
     int32_t columns = w->up.weight.dim[1];
-    ltx2_embed_text(x, state->sound_text, ltx2_text_of(scope->lane, columns, columns), w);
+    ltx2_embed_text(x, state->sound_text, tensor_slice_columns(scope->lane->text, columns, columns), w);
 }
 
-/* The moments [L, B] of one channel of a sound latent [C, 1, L, B]. */
+/* Returns one channel [L, B] of a sound latent [C, 1, L, B]. */
 static struct tensor ltx2_sound_channel(struct tensor sound, int32_t channel) {
     return tensor_reshape(tensor_slice(sound, channel, 1), 2, sound.dim + 2);
 }
@@ -430,16 +438,16 @@ static void ltx2_forward_embedder(struct context *x, const void *weights, const 
     int32_t bins = sound.dim[3];
     struct tensor pixels =
         context_tensor(x, DTYPE_F32, 2, (int32_t[]){state->tokens.dim[0], w->video.weight.dim[1]});
-    struct tensor moments =
+    struct tensor sound_tokens =
         context_tensor(x, DTYPE_F32, 2, (int32_t[]){state->sound.dim[0], w->sound.weight.dim[1]});
     op_patchify(x, pixels, latent_planes(scope->lane->latent), ltx2_pixel);
     mmdit_linear(x, state->tokens, pixels, &w->video);
     for (int32_t c = 0; c < sound.dim[0]; c++)
-        op_copy(x, tensor_slice_columns(moments, c * bins, bins), ltx2_sound_channel(sound, c));
-    mmdit_linear(x, state->sound, moments, &w->sound);
+        op_copy(x, tensor_slice_columns(sound_tokens, c * bins, bins), ltx2_sound_channel(sound, c));
+    mmdit_linear(x, state->sound, sound_tokens, &w->sound);
 }
 
-/* Predicts noise - data of both latents, the velocity of flow matching. */
+/* Predicts the velocity of flow matching, noise - data, of both latents. */
 static void ltx2_forward_final(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct ltx2_final_weights *w = weights;
     struct ltx2_stream video = ltx2_video(scope), sound = ltx2_sound(scope);
@@ -447,9 +455,9 @@ static void ltx2_forward_final(struct context *x, const void *weights, const str
     int32_t bins = predicted.dim[3];
     op_unpatchify(x, latent_planes(scope->lane->prediction), ltx2_predict(x, &video, w->table, &w->linear),
                   ltx2_pixel, 1);
-    struct tensor moments = ltx2_predict(x, &sound, w->sound_table, &w->sound_linear);
+    struct tensor sound_tokens = ltx2_predict(x, &sound, w->sound_table, &w->sound_linear);
     for (int32_t c = 0; c < predicted.dim[0]; c++)
-        op_copy(x, ltx2_sound_channel(predicted, c), tensor_slice_columns(moments, c * bins, bins));
+        op_copy(x, ltx2_sound_channel(predicted, c), tensor_slice_columns(sound_tokens, c * bins, bins));
 }
 
 #define NET_KIND(kind, name, checkpoint, LIST)                                                               \
@@ -489,8 +497,8 @@ BLOCK(ltx2_kind_cross, "cross", LAYER "cross", ltx2_cross_table, ltx2_cross_weig
 BLOCK(ltx2_kind_feed_forward, "feed_forward", LAYER "feed_forward", ltx2_feed_forward_table, ltx2_mlp_weights,
       ltx2_forward_feed_forward);
 
-/* True for LTX-2, 2.3 and 2.5, which ltx2_refuse rejects by name. LTX-Video 0.9 has no sound. */
-/* Finds LTX-2, with sound, and the silent LTX-Video 0.9, which ltx2_refuse rejects by name. */
+/* True for LTX-2 and 2.3, and for LTX-2.5 and LTX-Video 0.9 (without sound), which ltx2_refuse rejects by
+ * name. */
 static bool ltx2_probe(const struct tensor_index *index) {
     bool silent =
         (index_find(index, "patchify_proj.weight") && index_find(index, "adaln_single.linear.weight")) ||
@@ -521,7 +529,7 @@ static struct tensor ltx2_rows_tensor(struct arena *arena, int32_t rows, int32_t
     return arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows, columns}, ok);
 }
 
-/* Declares what all lanes share: rope tables and rows by timestep. */
+/* Declares the tensors that all lanes share: rope tables and rows by timestep. */
 static void ltx2_declare_shared(const struct component *c, const struct lane *lane, struct arena *arena,
                                 bool *ok) {
     static const int columns[N_NETS] = {TABLE_DIM, SOUND_TABLE_DIM, FOUR_DIM, SOUND_FOUR_DIM,
@@ -563,20 +571,20 @@ static void ltx2_declare(const struct component *c, struct lane *lanes, int n_la
     }
 }
 
-/* Rejects a sound latent with another number of values per moment than the weights have. */
+/* Rejects a sound latent with another number of values per latent frame than the weights have. */
 static enum status ltx2_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
                                     struct error *e) {
     struct tensor sound = lanes[0].sound;
     (void)n_lanes;
     if (sound.rank == 4 && sound.dim[0] * sound.dim[3] == c->dims[SOUND_CHANNELS]) return OK;
     return error_set(e, SHAPE,
-                     "the transformer does not fit the sound's latent" WHERE "%s" FOUND
-                     "%d channels of %d bins" EXPECTED "channels times bins %d",
-                     c->index.sources[0].path, sound.rank ? sound.dim[0] : 0, sound.rank ? sound.dim[3] : 0,
-                     c->dims[SOUND_CHANNELS]);
+                     "the transformer does not fit the audio VAE's latent" WHERE "%s" FOUND
+                     "%d channels of %d bins" EXPECTED "%d values (channels times bins)",
+                     c->index.n_sources ? c->index.sources[0].path : c->family->name,
+                     sound.rank ? sound.dim[0] : 0, sound.rank ? sound.dim[3] : 0, c->dims[SOUND_CHANNELS]);
 }
 
-/* Weights of the connectors, which the authors keep beside the transformer's. */
+/* Weights of the text connectors, which the authors store in the transformer's file. */
 static const char *const ltx2_ignorable[] = {"video_embeddings_connector.", "audio_embeddings_connector.",
                                              NULL};
 static const char *const ltx2_architectures[] = {"ltxv", "ltx2", NULL};

@@ -1,12 +1,11 @@
-/* Shared by the two files of LTX-2's transformers: ltx2.c (mathematics) and ltx2_recipes.c (sizes, recipes).
- */
+/* Shared by the two files of LTX-2's transformer: ltx2.c (blocks) and ltx2_recipes.c (sizes, recipes). */
 #ifndef SLUICE_MODELS_LTX2_H
 #define SLUICE_MODELS_LTX2_H
 
 #include "models/models.h"
 
-/* LTX2_PROMPT_ROWS: LTX-2.0, whose transformer embeds the prompt. LTX2_GATED: LTX-2.3, with gated heads and
- * prompts that are modulated by timestep. */
+/* component.variant. LTX2_PROMPT_ROWS: LTX-2.0, whose transformer embeds the prompt's rows. LTX2_GATED:
+ * LTX-2.3, whose attention has a gate per head and whose timestep modulates the prompt's rows. */
 enum { LTX2_PROMPT_ROWS, LTX2_GATED };
 
 /* Indices into component.dims. SOUND_: of the sound stream. */
@@ -46,13 +45,13 @@ enum ltx2_dim {
 
 struct ltx2_settings {
     float eps;
-    float gate_time_scale; /* av_ca_timestep_scale_multiplier: factor of sigma for the gates between video and
-                              sound */
+    float gate_time_scale; /* cross_attn_timestep_scale_multiplier: factor of sigma for the gates of attention
+                              between the streams */
     double theta;
-    float time_size, height_size, width_size; /* positions of the video that rope maps to 1 */
-    float sound_time_size;                    /* position of the sound that rope maps to 1, in seconds */
-    float sample_rate, hop;                   /* of the spectrogram, in samples per second and samples */
-    int perturbed; /* 0: spatio-temporal guidance changes nothing (perturbed_attn in config.json) */
+    /* rope_axis.size of the video's axes, in seconds and pixels, and of the sound's, in seconds */
+    float time_size, height_size, width_size, sound_time_size;
+    float sample_rate, hop; /* of the spectrogram: samples per second; samples per spectrogram frame */
+    int perturbed;          /* 0: spatio-temporal guidance has no effect (perturbed_attn in config.json) */
     int heads, sound_heads;
 };
 
@@ -61,9 +60,9 @@ extern const struct dimension ltx2_dimensions[N_LTX2_DIMENSIONS];
 extern const struct setting ltx2_settings_rows[N_LTX2_SETTINGS];
 extern const struct expectation ltx2_expects[];
 
-/* Callbacks of family_ltx2; struct family documents each. */
-/* True for LTX-2 and 2.3; false for LTX-Video 0.9. */
+/* True for LTX-2, 2.3 and 2.5; false for LTX-Video 0.9. */
 bool ltx2_has_sound(const struct tensor_index *index);
+/* Callbacks of family_ltx2; struct family documents each. */
 enum status ltx2_refuse(const struct component *c, struct error *e);
 enum status ltx2_configure(struct component *c, const struct config *config, struct error *e);
 void ltx2_derive_dims(struct component *c);

@@ -1,21 +1,21 @@
 /* Decoder of LTX-2's audio VAE: a sound latent [8, 1, L, 16] becomes a log-mel spectrogram of two channels,
  * 4L - 3 frames of 64 bins.
  *
- * A latent value is scaled by the deviation and mean of its channel and bin. Then, as images of moments x
- * bins: conv_in, two resnets, three levels of resnets with a nearest-neighbour upsampling convolution (2x
- * moments and bins) between levels, norm, SiLU, conv_out. Norms are x / sqrt(mean over channels of x^2 +
- * 1e-6), without weight.
+ * Latent values are multiplied by the standard deviation of their channel and bin, plus its mean. Then, on
+ * images with time as rows and bins as columns: conv_in, two resnets, three levels of resnets with a
+ * nearest-neighbour upsampling convolution (2x rows and columns) between levels, norm, SiLU, conv_out. Norms
+ * are x / sqrt(mean over channels of x^2 + 1e-6), without weight.
  *
- * Convolutions are causal in time: two rows of zeros above, none below. An op_conv2d pads one row of zeros on
- * each side, so every feature map has one more row of zeros in front, and the convolution computes all rows
- * but the last. An upsampling convolution drops its first row, so it reads the map without that row: 2T - 1
- * rows.
+ * Convolutions are causal in time: two rows of zeros above, none below. op_conv2d pads one row of zeros above
+ * and below. Every feature map therefore has one more row of zeros above it, and the last row of the result
+ * is not computed. The reference drops the first row of an upsampling convolution; here such a convolution
+ * reads the map without the row of zeros and computes 2T - 1 rows.
  *
  * Three buffers hold feature maps in turn; each operator runs over the whole map. Reference: diffusers 0.42,
  * models/autoencoders/autoencoder_kl_ltx2_audio.py. The encoder in the files is not used. */
 #include "models/models.h"
 
-enum { AUDIO_LEVELS = 3, AUDIO_BUFFERS = 3, AUDIO_MID = 1 };
+enum { AUDIO_LEVELS = 3, AUDIO_BUFFERS = 3 };
 
 static const float audio_eps = 1e-6f;
 
@@ -24,19 +24,19 @@ enum audio_dim {
     AUDIO_LATENT,
     AUDIO_CHANNELS, /* AUDIO_CHANNELS + i: channels of level i; level 0 is the last */
     AUDIO_RESNETS = AUDIO_CHANNELS + AUDIO_LEVELS, /* resnets per level */
-    AUDIO_COLOURS,                                 /* channels of the spectrogram */
-    AUDIO_VALUES,                                  /* values of a moment of the latent: channels * bins */
+    AUDIO_OUTPUTS,                                 /* channels of the spectrogram */
+    AUDIO_VALUES,                                  /* values of a latent frame: channels * bins */
     AUDIO_K1,
     AUDIO_K3,
     AUDIO_IN, /* input and output channels of a resnet, set by audio_block_dims */
     AUDIO_OUT,
-    AUDIO_WIDENS, /* 1: the resnet changes the number of channels */
+    AUDIO_SHORTCUT, /* 1: the resnet changes the number of channels and has a shortcut convolution */
 };
 
 struct audio_state {
     struct tensor buffer[AUDIO_BUFFERS]; /* memory of feature maps */
-    struct tensor map;                   /* current feature map [T, bins, C]; a row of zeros lies before it */
-    int current;                         /* index of its buffer */
+    struct tensor map;                   /* current feature map [T, bins, C], after a row of zeros */
+    int current;                         /* index of the buffer that holds `map` */
 };
 
 /* clang-format off */
@@ -51,13 +51,13 @@ WEIGHT_TABLE(audio_in_table, AUDIO_LATENT_IN, audio_in_weights, "", "");
 #define AUDIO_RESNET(X, S)                                                                                   \
     X##CONV(S, conv1, AUDIO_OUT, AUDIO_IN, AUDIO_K3, "conv1.conv")                                           \
     X##CONV(S, conv2, AUDIO_OUT, AUDIO_OUT, AUDIO_K3, "conv2.conv")                                          \
-    X##CONV(IF_DIM(S, AUDIO_WIDENS), shortcut, AUDIO_OUT, AUDIO_IN, AUDIO_K1, "nin_shortcut.conv")
+    X##CONV(IF_DIM(S, AUDIO_SHORTCUT), shortcut, AUDIO_OUT, AUDIO_IN, AUDIO_K1, "nin_shortcut.conv")
 struct audio_resnet_weights { AUDIO_RESNET(FIELD_, ) };
 WEIGHT_TABLE(audio_mid_table, AUDIO_RESNET, audio_resnet_weights, "decoder.mid.block_%d.", "decoder.mid.block_%d.");
 WEIGHT_TABLE(audio_resnet_table, AUDIO_RESNET, audio_resnet_weights, "decoder.up.%d.block.%d.",
              "decoder.up.%d.block.%d.");
 CONV_TABLE(audio_up_table, AUDIO_OUT, AUDIO_OUT, AUDIO_K3, "decoder.up.%d.upsample.conv.conv");
-CONV_TABLE(audio_out_table, AUDIO_COLOURS, AUDIO_CHANNELS, AUDIO_K3, "decoder.conv_out.conv");
+CONV_TABLE(audio_out_table, AUDIO_OUTPUTS, AUDIO_CHANNELS, AUDIO_K3, "decoder.conv_out.conv");
 /* clang-format on */
 
 static const struct conv_options audio_plain = {.upsample = 1};
@@ -66,7 +66,7 @@ static struct conv_options audio_normed(void) {
     return (struct conv_options){.upsample = 1, .pixel_norm.eps = audio_eps, .activation = ACTIVATION_SILU};
 }
 
-/* Returns a feature map [T, bins, C] in `memory`, after a row that is filled with zeros. */
+/* Returns a feature map [T, bins, C] in `memory`, for the caller to write. Fills a row of zeros before it. */
 static struct tensor audio_map(struct context *x, struct tensor memory, int32_t T, int32_t bins, int32_t C) {
     int32_t dim[3] = {T + 1, bins, C};
     struct tensor all = tensor_reshape(tensor_slice(memory, 0, dim[0] * bins * C), 3, dim);
@@ -213,7 +213,7 @@ static void audio_derive(struct component *c) {
     c->latent_channels = d[AUDIO_LATENT];
     c->frame_factor = 1 << (AUDIO_LEVELS - 1);
     c->sound_bins = d[AUDIO_VALUES] / d[AUDIO_LATENT];
-    c->mel_columns = d[AUDIO_COLOURS] * (d[AUDIO_VALUES] / d[AUDIO_LATENT]) << (AUDIO_LEVELS - 1);
+    c->mel_columns = d[AUDIO_OUTPUTS] * (d[AUDIO_VALUES] / d[AUDIO_LATENT]) << (AUDIO_LEVELS - 1);
 }
 
 static int audio_blocks(const struct component *c, struct block_ref *refs) {
@@ -240,7 +240,7 @@ static void audio_block_dims(const struct component *c, const struct block_ref *
     }
     dims[AUDIO_OUT] = channels[level];
     dims[AUDIO_IN] = channels[level + first];
-    dims[AUDIO_WIDENS] = dims[AUDIO_IN] != dims[AUDIO_OUT];
+    dims[AUDIO_SHORTCUT] = dims[AUDIO_IN] != dims[AUDIO_OUT];
 }
 
 static enum status audio_check(const struct component *c, const struct lane *lanes, int n_lanes,
@@ -251,14 +251,14 @@ static enum status audio_check(const struct component *c, const struct lane *lan
         lanes[0].sound.dim[3] == d[AUDIO_VALUES] / d[AUDIO_LATENT])
         return OK;
     return error_set(e, SHAPE,
-                     "the audio VAE does not fit the sound's latent" FOUND "%d channels of %d bins" EXPECTED
-                     "%d channels of %d bins",
-                     lanes[0].sound.dim[0], lanes[0].sound.dim[3], d[AUDIO_LATENT],
-                     d[AUDIO_VALUES] / d[AUDIO_LATENT]);
+                     "the audio VAE does not fit the pipeline's sound latent" WHERE "%s" FOUND
+                     "%d channels of %d bins" EXPECTED "%d channels of %d bins",
+                     c->index.n_sources ? c->index.sources[0].path : c->family->name, d[AUDIO_LATENT],
+                     d[AUDIO_VALUES] / d[AUDIO_LATENT], lanes[0].sound.dim[0], lanes[0].sound.dim[3]);
 }
 
-/* All lanes share the buffers, because they run one after another. The largest map is that of the widest
- * channels at each level's size. */
+/* All lanes share the buffers, because they run one after another. Each buffer holds the largest feature map:
+ * a level's first map has the channels of the level before it. */
 static void audio_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                           struct arena *pictures, bool *ok) {
     struct audio_state first = {0};
@@ -291,7 +291,7 @@ static const struct dimension audio_dimensions[] = {
     {"audio_channels", 128, 1, 8192, .place = AUDIO_CHANNELS, OF_TENSOR(4, 0, AUDIO_CONV1(0)),
      .key = "base_channels"},
     {"audio_resnets", 3, 1, 99, .place = AUDIO_RESNETS, OF_BLOCKS("decoder.up.0.block.")},
-    {"sound_channels", 2, 1, 16, .place = AUDIO_COLOURS, OF_TENSOR(4, 0, "decoder.conv_out.conv.weight"),
+    {"sound_channels", 2, 1, 16, .place = AUDIO_OUTPUTS, OF_TENSOR(4, 0, "decoder.conv_out.conv.weight"),
      .key = "output_channels"},
     {.place = AUDIO_CHANNELS + 1, OF_TENSOR(4, 0, AUDIO_CONV1(1))},
     {.place = AUDIO_CHANNELS + 2, OF_TENSOR(4, 0, AUDIO_CONV1(2))},
@@ -316,6 +316,6 @@ const struct family family_ltx2_audio_vae = {
     .blocks = {.list = audio_blocks, .dims = audio_block_dims},
     .state = {.bytes = sizeof(struct audio_state), .declare = audio_declare},
     .lanes = {.check = audio_check},
-    /* A resnet of the last level, for 5 seconds. */
+    /* A resnet of the last level, for 5 seconds of sound. */
     .predicted = {{.kind = "resnet", .number = 1, .tokens = 501 * 64, .sound = {8, 126, 16}}},
 };

@@ -1,20 +1,18 @@
-/* Text connectors of LTX-2 and 2.3 as a text encoder without tokens: one transformer for the video's text and
- * one for the sound's. Both read the text projection's rows (lane.source): the same columns in LTX-2, columns
- * of their own in 2.3. Their outputs lie side by side in lane.text, the video's first.
+/* Text connectors of LTX-2 and 2.3, a text encoder without tokens of its own: a transformer for the video's
+ * text and one for the sound's. Both read the text projection's rows (lane.source): LTX-2 all columns,
+ * LTX-2.3 separate columns. Their outputs lie side by side in lane.text, the video's first.
  *
- * The first rows are the prompt's; learned registers fill the others: row r has register r % REGISTERS. A
- * block: x += out(attention(rms(x))); x += down(gelu(up(rms(x)))); the norms have no weights, attention has
- * no mask. RMS norms with weight over all heads of q and k, then rope with one axis: positions row / 4096.
- * LTX-2.3 multiplies each head's output by 2 sigmoid(gate of the normed row). A norm follows the last block.
- * Source: diffusers 0.42, pipelines/ltx2/connectors.py, models/transformers/transformer_ltx2.py. */
-#include "engine/run/family.h"
-#include "kernels/ops.h"
-#include "models/models.h"
+ * The prompt's rows come first; learned registers fill the other rows: row r has register r % REGISTERS. A
+ * block: x += out(attention(rms(x))); x += down(gelu(up(rms(x)))). These norms have no weights, and attention
+ * has no mask. Queries and keys have RMS norms with weight over all heads together, then rope with one axis
+ * and positions row / 4096. LTX-2.3 multiplies each head's output by 2 sigmoid(gate of the normed row). A
+ * norm follows the last block. Source: diffusers 0.42, pipelines/ltx2/connectors.py,
+ * models/transformers/transformer_ltx2.py. */
+#include "models/ltx2_stream.h"
 #include "models/row_chunk.h"
 
-#include <math.h>
-
-/* Indices into component.dims. WIDTH to FEED_FORWARD: of the block's connector; GATES: 0 without gates. */
+/* Indices into component.dims. WIDTH, GATES (0: no gates) and FEED_FORWARD are those of the block's
+ * connector, set by connectors_block_dims. */
 enum {
     REGISTERS,
     VIDEO,
@@ -34,16 +32,17 @@ enum {
 static const float connector_eps = 1e-6F;
 
 struct connector {
-    int32_t source, width, heads, layers; /* first column in lane.source; columns; heads; blocks */
+    int32_t source; /* first column in lane.source */
+    int32_t width, heads, layers;
 };
 
 struct connectors_settings {
-    double theta, positions; /* rope base; number of positions */
-    int interleaved;         /* rope rotates adjacent values instead of halves of a head */
+    double theta, positions; /* of rope: base; position that is mapped to 1 */
+    int interleaved;         /* rope rotates pairs (2i, 2i + 1), not (i, i + D / 2) */
     struct connector of[2];  /* of the video's text; of the sound's */
 };
 
-/* Both connectors use the same memory, one after the other. */
+/* The connectors run one after the other and use the same memory. */
 struct connectors_state {
     struct tensor tokens; /* [T, width of the wider connector] */
     struct tensor rope;   /* [T, width / 2, 2] */
@@ -54,8 +53,8 @@ struct registers_weights {
 };
 
 struct connector_weights {
-    struct linear_weights q, k, v, gates, out, up, down;
-    struct tensor q_norm, k_norm;
+    struct ltx2_attention_weights attention;
+    struct linear_weights up, down;
 };
 
 /* clang-format off */
@@ -67,13 +66,13 @@ WEIGHT_TABLE(audio_registers_table, REGISTER_ROWS, registers_weights,
              "audio_connector.", "audio_embeddings_connector.");
 
 #define LAYER(X, S)                                                                                          \
-    X##LINEAR(S, q, WIDTH, WIDTH, "attn1.to_q")                                                              \
-    X##LINEAR(S, k, WIDTH, WIDTH, "attn1.to_k")                                                              \
-    X##LINEAR(S, v, WIDTH, WIDTH, "attn1.to_v")                                                              \
-    X##VECTOR(S, q_norm, WIDTH, "attn1.norm_q", "attn1.q_norm")                                              \
-    X##VECTOR(S, k_norm, WIDTH, "attn1.norm_k", "attn1.k_norm")                                              \
-    X##LINEAR(IF_DIM(S, GATES), gates, GATES, WIDTH, "attn1.to_gate_logits")                                 \
-    X##LINEAR(S, out, WIDTH, WIDTH, "attn1.to_out.0")                                                        \
+    X##LINEAR(S, attention.q, WIDTH, WIDTH, "attn1.to_q")                                                    \
+    X##LINEAR(S, attention.k, WIDTH, WIDTH, "attn1.to_k")                                                    \
+    X##LINEAR(S, attention.v, WIDTH, WIDTH, "attn1.to_v")                                                    \
+    X##VECTOR(S, attention.q_norm, WIDTH, "attn1.norm_q", "attn1.q_norm")                                    \
+    X##VECTOR(S, attention.k_norm, WIDTH, "attn1.norm_k", "attn1.k_norm")                                    \
+    X##LINEAR(IF_DIM(S, GATES), attention.gates, GATES, WIDTH, "attn1.to_gate_logits")                       \
+    X##LINEAR(S, attention.out, WIDTH, WIDTH, "attn1.to_out.0")                                              \
     X##LINEAR(S, up, FEED_FORWARD, WIDTH, "ff.net.0.proj")                                                   \
     X##LINEAR(S, down, WIDTH, FEED_FORWARD, "ff.net.2")
 WEIGHT_TABLE(video_layer_table, LAYER, connector_weights, "video_connector.transformer_blocks.%d.",
@@ -82,12 +81,12 @@ WEIGHT_TABLE(audio_layer_table, LAYER, connector_weights, "audio_connector.trans
              "audio_embeddings_connector.transformer_1d_blocks.%d.");
 /* clang-format on */
 
-/* The part of a state tensor that a connector of this width uses: [T, width] or [T, width, 2]. */
+/* Returns the start of a state tensor's memory as [T, width] or [T, width, 2]. */
 static struct tensor connector_tensor(struct tensor whole, int32_t width) {
     return tensor_make(whole.data, DTYPE_F32, whole.rank, (int32_t[]){whole.dim[0], width, 2});
 }
 
-/* Fills the token rows and the rope table of a connector. */
+/* Writes the input rows (prompt, then registers) and the rope table of connector i. */
 static void connector_begin(struct context *x, const void *weights, const struct visit_scope *scope, int i) {
     const struct registers_weights *w = weights;
     const struct connectors_settings *s = scope->settings;
@@ -112,42 +111,16 @@ static void connector_begin(struct context *x, const void *weights, const struct
                                     .corner = true});
 }
 
-/* Computes queries or keys: linear layer, norm over all heads, rope. */
-static void connector_project(struct context *x, struct tensor out, struct tensor n,
-                              const struct linear_weights *w, struct tensor norm, struct tensor rope,
-                              struct rotation rotation) {
+static void connector_attend(struct context *x, const struct ltx2_attention_weights *w, struct tensor tokens,
+                             const struct ltx2_rope *rope) {
     uint64_t mark = x->scratch->used;
-    struct tensor heads = context_unrounded(x, out);
-    op_linear(x, heads, n, w->weight, (struct epilogue){.bias = w->bias});
-    op_rms_norm(x, heads, heads, norm, connector_eps, (struct modulation){0});
-    op_rope(x, out, heads, rope, rotation);
-    x->scratch->used = mark;
-}
-
-static void connector_attend(struct context *x, const struct connector_weights *w, struct tensor tokens,
-                             struct tensor rope, const struct connectors_settings *s, int32_t heads) {
-    uint64_t mark = x->scratch->used;
-    int32_t T = tokens.dim[0], width = tokens.dim[1];
-    struct rotation rotation = {.heads = heads,
-                                .pairs = s->interleaved ? ROPE_INTERLEAVED : ROPE_HALVES,
-                                .axes = {.n_axes = 1, .extent = {T}}};
     struct tensor n = context_operand(x, 2, tokens.dim), q = context_operand(x, 2, tokens.dim);
-    struct tensor k = context_operand(x, 2, tokens.dim), v = context_operand(x, 2, tokens.dim);
+    struct ltx2_kv kv = ltx2_kv_alloc(x, tokens.dim[0], tokens.dim[1], rope->rotation.heads);
     op_rms_norm(x, n, tokens, (struct tensor){0}, connector_eps, (struct modulation){0});
-    connector_project(x, q, n, &w->q, w->q_norm, rope, rotation);
-    connector_project(x, k, n, &w->k, w->k_norm, rope, rotation);
-    op_linear(x, v, n, w->v.weight, (struct epilogue){.bias = w->v.bias});
-    /* The gates multiply f32 values, before they are rounded to operands. */
-    struct tensor attended = w->gates.weight.rank ? context_unrounded(x, q) : q;
-    op_attention(x, attended, q, k, v,
-                 (struct attention_options){
-                     .queries = heads, .keys = heads, .scale = 1 / sqrtf((float)(width / heads))});
-    if (w->gates.weight.rank) {
-        struct tensor gates = context_tensor(x, DTYPE_F32, 2, (int32_t[]){T, heads});
-        op_linear(x, gates, n, w->gates.weight, (struct epilogue){.bias = w->gates.bias});
-        op_glu(x, q, gates, attended, ACTIVATION_SIGMOID_TWICE);
-    }
-    op_linear(x, tokens, q, w->out.weight, (struct epilogue){.bias = w->out.bias, .residual = tokens});
+    ltx2_project(x, q, n, &w->q, w->q_norm, rope);
+    ltx2_project(x, kv.k, n, &w->k, w->k_norm, rope);
+    mmdit_linear(x, kv.v, n, &w->v);
+    ltx2_attend(x, w, &kv, (struct ltx2_queries){.tokens = tokens, .normed = n, .q = q});
     x->scratch->used = mark;
 }
 
@@ -171,10 +144,15 @@ static void connector_forward(struct context *x, const void *weights, const stru
                               int i) {
     const struct connectors_settings *s = scope->settings;
     const struct connectors_state *state = scope->lane->state;
+    const struct connector_weights *w = weights;
     const struct connector *c = &s->of[i];
     struct tensor tokens = connector_tensor(state->tokens, c->width);
-    connector_attend(x, weights, tokens, connector_tensor(state->rope, c->width / 2), s, c->heads);
-    connector_feed_forward(x, weights, tokens);
+    struct ltx2_rope rope = {connector_tensor(state->rope, c->width / 2),
+                             {.heads = c->heads,
+                              .pairs = s->interleaved ? ROPE_INTERLEAVED : ROPE_HALVES,
+                              .axes = {.n_axes = 1, .extent = {tokens.dim[0]}}}};
+    connector_attend(x, &w->attention, tokens, &rope);
+    connector_feed_forward(x, w, tokens);
     if (scope->number < c->layers - 1) return;
     op_rms_norm(x, tokens, tokens, (struct tensor){0}, connector_eps, (struct modulation){0});
     op_copy(x, tensor_slice_columns(scope->lane->text, i ? s->of[0].width : 0, c->width), tokens);
@@ -235,7 +213,7 @@ static int connectors_blocks(const struct component *c, struct block_ref *refs) 
     return n;
 }
 
-/* Number of heads: of the configuration, else one for each gate, else heads of 128 values. */
+/* Reads the number of heads: from the configuration, else the number of gates, else width / 128. */
 static enum status connectors_read_heads(const struct component *c, const struct config *config,
                                          const char *key, const char *gates, const char *other_gates,
                                          int32_t width, int32_t *heads, struct error *e) {
@@ -245,11 +223,11 @@ static enum status connectors_read_heads(const struct component *c, const struct
     if (entry) n = entry->dim[0];
     if (config_int(config, key, 1, 1024, &n, e) != OK) return e->code;
     *heads = n;
-    if (n && width % n == 0 && width / n % 2 == 0 && width / n <= 512) return OK;
+    if (n && width % n == 0 && width / n % 2 == 0 && width / n <= ROPE_HEAD_MAX) return OK;
     return error_set(e, SHAPE,
                      "unsupported width of a text connector" WHERE "%s" FOUND "%d columns, %d heads" EXPECTED
-                     "even heads of at most 512 values",
-                     c->index.sources[0].path, width, n);
+                     "a multiple of an even head size of at most %d",
+                     c->index.sources[0].path, width, n, ROPE_HEAD_MAX);
 }
 
 static enum status connectors_configure(struct component *c, const struct config *config, struct error *e) {

@@ -1,28 +1,37 @@
-/* Text projection of LTX-2 and 2.3 as a text encoder without tokens: norms the hidden states of Gemma 3's
- * token embeddings and layers (lane.source), and projects them to the width of the two connectors. In
- * diffusers' files it lies beside the connectors.
+/* Text projection of LTX-2 and 2.3, a text encoder without tokens of its own. It norms Gemma 3's hidden
+ * states (lane.source: token embeddings and outputs of all layers) and projects them to the width of the two
+ * connectors. diffusers stores it in the connectors' file.
  *
- * Columns: lane.source has the states side by side, the weights' inputs are in order (channel, state). LTX-2:
- * each state is 8 (x - mean) / (max - min + eps) over all tokens and channels of the prompt; one projection
- * without bias is the input of both connectors. LTX-2.3: each token and state has an RMS norm without weight,
- * then a factor; the projections of video and sound have their own weights and biases, and lie side by side
- * in lane.text.
+ * LTX-2 norms each hidden state to 8 (x - mean) / (max - min + eps) over all tokens and channels of the
+ * prompt; one projection without bias is the input of both connectors. LTX-2.3 applies an RMS norm without
+ * weight to each token's hidden states; video and sound have separate projections with bias, side by side in
+ * lane.text, and the product, not the bias, is multiplied by sqrt(columns / HIDDEN).
  *
- * A matrix of 188,160 columns has 0.8 to 1.5 GB, so blocks hold some of its rows each. Source: diffusers
- * 0.42, pipelines/ltx2/connectors.py. */
+ * lane.source has its columns in order (state, channel), the weights have their inputs in order (channel,
+ * state). A matrix of 188,160 columns has 0.8 to 1.5 GB, so each block holds a part of its rows. Source:
+ * diffusers 0.42, pipelines/ltx2/connectors.py. */
 #include "engine/run/family.h"
 #include "kernels/ops.h"
 #include "models/models.h"
 
 #include <math.h>
 
-/* Indices into component.dims. ROWS: rows of a block's weight, one of PARTS equal parts. */
-enum { IN, HIDDEN, STATES, VIDEO, AUDIO, SEPARATE, ROWS, PARTS };
+/* Indices into component.dims. */
+enum {
+    IN,       /* inputs: HIDDEN * STATES */
+    HIDDEN,   /* channels of a hidden state */
+    STATES,   /* hidden states: token embeddings and layers */
+    VIDEO,    /* outputs for the video's connector */
+    AUDIO,    /* outputs for the sound's connector */
+    SEPARATE, /* 1: two projections (LTX-2.3) */
+    ROWS,     /* rows of a block's weight: one of PARTS equal parts of the matrix */
+    PARTS,
+};
 
 static const float projection_eps = 1e-6F, projection_range = 8;
 
 struct projection_settings {
-    int32_t hidden, states, video; /* width and number of the hidden states; columns of the video's output */
+    int32_t hidden, states, video; /* dims HIDDEN, STATES, VIDEO */
 };
 
 struct projection_state {
@@ -45,8 +54,9 @@ WEIGHT_TABLE(projection_video_table, VIDEO_PROJECTION, linear_weights, "", "");
 WEIGHT_TABLE(projection_audio_table, AUDIO_PROJECTION, linear_weights, "", "");
 /* clang-format on */
 
-/* Writes the normed rows [rows, IN] in the weights' column order. The states of a token are a square of
- * pixels if their number is a square, as Gemma's 49; op_patchify then reorders all rows in one call. */
+/* Reorders the columns of `normed` [rows, IN] from (state, channel) to (channel, state), with op_patchify: a
+ * hidden state is a pixel, a token is a patch. If the number of states is a square (49 for Gemma 3), one call
+ * handles all rows; else each row is an image of one column. */
 static void projection_reorder(struct context *x, struct tensor out, struct tensor normed,
                                const struct projection_settings *s) {
     int32_t rows = out.dim[0], side = (int32_t)lround(sqrt(s->states));
@@ -64,8 +74,9 @@ static void projection_reorder(struct context *x, struct tensor out, struct tens
     }
 }
 
-/* Writes this block's columns of the projection that starts at column `first` of lane.text. Every block norms
- * the rows again, chunk by chunk: one copy of all rows would take as much memory as Gemma's output. */
+/* Computes this block's columns of the projection that starts at column `first` of lane.text. factor: of the
+ * product, if there is a bias. Every block norms the rows again, chunk by chunk: a copy of all normed rows
+ * would take as much memory as Gemma's output. */
 static void projection_forward(struct context *x, const struct linear_weights *w,
                                const struct visit_scope *scope, int32_t first, float factor) {
     enum { CHUNK_ROWS = 64 };
@@ -114,6 +125,7 @@ static void projection_forward_shared(struct context *x, const void *weights,
     projection_forward(x, weights, scope, 0, 1);
 }
 
+/* Returns the factor of LTX-2.3's products. */
 static float projection_factor(int32_t columns, int32_t hidden) {
     return (float)sqrt((double)columns / hidden);
 }
@@ -144,7 +156,7 @@ static bool projection_probe(const struct tensor_index *index) {
            index_find(index, "video_aggregate_embed.weight");
 }
 
-/* Number of parts of a matrix: parts of at most about 200 MB in bf16. */
+/* Returns the number of parts of a matrix of this many rows: each part has at most about 200 MB in bf16. */
 static int32_t projection_parts(const struct component *c, int32_t rows) {
     enum { PARTS_MOST = 8, VALUES_MOST = 100000000 };
     int32_t parts = 1;

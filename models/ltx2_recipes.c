@@ -1,4 +1,4 @@
-/* LTX-2 and 2.3: sizes in files, recipes and published models. The transformer itself: ltx2.c. */
+/* LTX-2 and 2.3: sizes in files, recipes and published models. Blocks of the transformer: ltx2.c. */
 #include "models/ltx2.h"
 #include "models/slots.h"
 
@@ -36,13 +36,13 @@ static enum status ltx2_check_version(const struct component *c, struct error *e
 }
 
 static enum status ltx2_check_dims(const struct component *c, struct error *e) {
-    enum { DIM_MAX = 1 << 16, HEAD_MAX = 512, AXES = 3 };
+    enum { DIM_MAX = 1 << 16, AXES = 3 };
     const int32_t *d = c->dims;
     /* In attention between the streams, rope divides the sound's width by the video's number of heads too. */
     bool fits = d[DIM] <= DIM_MAX && d[SOUND_DIM] <= DIM_MAX && d[DIM] % (2 * d[HEADS]) == 0 &&
-                d[DIM] / d[HEADS] <= HEAD_MAX && d[SOUND_DIM] % (2 * d[SOUND_HEADS]) == 0 &&
-                d[SOUND_DIM] / d[SOUND_HEADS] <= HEAD_MAX && d[SOUND_DIM] % (2 * d[HEADS]) == 0 &&
-                d[SOUND_DIM] / d[HEADS] <= HEAD_MAX && d[DIM] >= 2 * AXES && d[FREQUENCIES] % 2 == 0 &&
+                d[DIM] / d[HEADS] <= ROPE_HEAD_MAX && d[SOUND_DIM] % (2 * d[SOUND_HEADS]) == 0 &&
+                d[SOUND_DIM] / d[SOUND_HEADS] <= ROPE_HEAD_MAX && d[SOUND_DIM] % (2 * d[HEADS]) == 0 &&
+                d[SOUND_DIM] / d[HEADS] <= ROPE_HEAD_MAX && d[DIM] >= 2 * AXES && d[FREQUENCIES] % 2 == 0 &&
                 d[FEED_FORWARD] <= 8 * DIM_MAX && d[SOUND_FEED_FORWARD] <= 8 * DIM_MAX && d[LAYERS] >= 1 &&
                 4 * d[LAYERS] + 12 <= FAMILY_BLOCKS_MAX;
     if (fits) return OK;
@@ -54,8 +54,7 @@ static enum status ltx2_check_dims(const struct component *c, struct error *e) {
                      c->index.sources[0].path, d[DIM], d[HEADS], d[SOUND_DIM], d[SOUND_HEADS], d[LAYERS]);
 }
 
-/* Refuses settings whose other values would need other code: interleaved rope, rope frequencies in f32, other
- * scales of positions and timesteps. */
+/* Refuses values of the configuration for which there is no code. */
 static enum status ltx2_check_config(const struct config *config, struct error *e) {
     static const struct {
         const char *key;
@@ -72,24 +71,29 @@ static enum status ltx2_check_config(const struct config *config, struct error *
         {"audio_patch_size", 1},
         {"audio_patch_size_t", 1},
     };
-    bool on = true, affine = false;
+    static const struct {
+        const char *key;
+        bool value;
+    } flags[] = {{"rope_double_precision", true},
+                 {"use_middle_indices_grid", true},
+                 {"use_prompt_adaln_single", true},
+                 {"norm_elementwise_affine", false}};
     for (int i = 0; i < COUNT_OF(fixed); i++) {
         int value = fixed[i].value;
         if (config_int(config, fixed[i].key, value, value, &value, e) != OK) return e->code;
     }
-    if (config_bool(config, "rope_double_precision", &on, e) == OK && on)
-        config_bool(config, "use_middle_indices_grid", &on, e);
-    if (e->code == OK && on) config_bool(config, "use_prompt_adaln_single", &on, e);
-    config_bool(config, "norm_elementwise_affine", &affine, e);
-    if (e->code != OK || (on && !affine)) return e->code;
-    return error_set(e, UNSUPPORTED, "unsupported LTX-2 variant" WHERE "%s" FOUND "%s" EXPECTED "%s",
-                     config->path, affine ? "norm_elementwise_affine true" : "a switched-off feature",
-                     affine ? "norms without weights"
-                            : "rope_double_precision, use_middle_indices_grid and use_prompt_adaln_single "
-                              "true");
+    for (int i = 0; i < COUNT_OF(flags); i++) {
+        bool value = flags[i].value;
+        if (config_bool(config, flags[i].key, &value, e) != OK) return e->code;
+        if (value != flags[i].value)
+            return error_set(e, UNSUPPORTED,
+                             "unsupported LTX-2 variant" WHERE "%s" FOUND "%s %s" EXPECTED "%s", config->path,
+                             flags[i].key, value ? "true" : "false", value ? "false" : "true");
+    }
+    return OK;
 }
 
-/* Number of heads: key_heads of the configuration, or the width by the head size. */
+/* Reads the number of heads: key_heads of the configuration, else the width divided by the head size. */
 static int32_t ltx2_heads(const struct config *config, const char *key_heads, const char *key_head,
                           int head_published, int32_t dim, struct error *e) {
     int head = head_published, heads = 0;
@@ -258,9 +262,9 @@ static const struct hf_source ltx2_shared_files[] = {
 /* Rows of the connectors' output, which the denoiser reads without a mask. */
 enum { LTX2_TEXT_ROWS = 1024, LTX2_FRAMES_MAX = 1 + 8 * 255 };
 
-/* The authors keep all parts but Gemma in one file; ComfyUI and GGUF files keep the connectors beside the
- * transformer, the projection in a file of its own, and both parts of the sound in one file. Arguments:
- * dimensions of LTX-2, whose connectors are smaller than LTX-2.3's. */
+/* The authors store all components but Gemma in one file. ComfyUI and GGUF users have the connectors in the
+ * transformer's file, the projection in its own file, and audio VAE and vocoder in one file. Arguments:
+ * planned dimensions that differ from those of LTX-2.3. */
 #define LTX2_TEXT(projection, connectors)                                                                    \
     TEXT_GEMMA3(),                                                                                           \
     {.family = &family_ltx2_projection, .flag = "--text-projection", .shares_file_with = "--connectors",      \

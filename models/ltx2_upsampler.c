@@ -1,27 +1,28 @@
-/* LTX-2's latent upsampler: enlarges the latent of a video between two denoising passes, 2 or 1.5 times a
- * side.
+/* LTX-2's spatial latent upsampler: enlarges the width and height of a video's latent between two denoising
+ * passes, 2 or 1.5 times.
  *
- * A convolution and its group norm; four resnets; per frame a convolution whose channels become pixels (pixel
- * shuffle); four resnets; a convolution. Resnet: silu(x + norm2(conv2(silu(norm1(conv1(x)))))). Scale 1.5
- * shuffles 3 x 3 pixels and halves them with a binomial filter. The network reads the VAE's own values:
- * lane.latent is unscaled first, and lane.enlarged is scaled again.
+ * A convolution and its group norm; four resnets; for each frame a convolution and pixel shuffle; four
+ * resnets; a convolution. Resnet: silu(x + norm2(conv2(silu(norm1(conv1(x)))))). Scale 1.5 shuffles to 3 x 3
+ * pixels, then halves rows and columns with a binomial filter. The network works on the VAE's values, so
+ * lane.latent is converted to these first, and the result to lane.enlarged.
  *
  * A convolution over time and space is the sum of three 2D convolutions: of the frames before, at and after
- * the result's frame. Frames outside the video are zeros, so their terms are omitted. Group norms have one
- * mean per group for all frames, so whole feature maps are kept: three of the enlarged size. Reference:
- * diffusers 0.42, pipelines/ltx2/latent_upsampler.py (LTX2LatentUpsamplerModel). */
+ * the output frame. Frames outside the video are zeros, so their terms are omitted. A group norm has one mean
+ * per group for all frames, so whole feature maps are kept: three of the enlarged size. Reference: diffusers
+ * 0.42, pipelines/ltx2/latent_upsampler.py (LTX2LatentUpsamplerModel). */
+#include "models/conv_slices.h"
 #include "models/models.h"
 
 enum ltx2_upsampler_dim {
     LTX2_UP_LATENT,
     LTX2_UP_WIDTH,
     LTX2_UP_BLOCKS,   /* resnets before, and after the enlargement */
-    LTX2_UP_SHUFFLED, /* channels of the enlarging convolution: width times shuffled pixels */
+    LTX2_UP_SHUFFLED, /* outputs of the convolution before the pixel shuffle: width * 4 or width * 9 */
     LTX2_UP_K3,
 };
 
 enum {
-    LTX2_UP_SLICES = 3,
+
     LTX2_UP_GROUPS = 32,
     LTX2_UP_MAPS = 3,
     LTX2_UP_AFTER = BLOCK_ROW_STEP, /* number of the first resnet after the enlargement */
@@ -40,27 +41,16 @@ struct ltx2_upsampler_state {
     int frames;
 };
 
-struct ltx2_conv_weights {
-    struct tensor slice[LTX2_UP_SLICES], bias; /* kernels for the frames before, at and after the result's */
-};
-
 /* clang-format off */
-#define FIELD_TIMED(S, field, ...) struct ltx2_conv_weights field;
-#define ROW_TIMED_SLICE(S, field, i, out, in, ...)                                                           \
-    WEIGHT_ROW(S, field.slice[i],                                                                            \
-               (.rank = 4, .dim = {out, in, LTX2_UP_K3, LTX2_UP_K3}, .slices = LTX2_UP_K3,                   \
-                .before_last = LTX2_UP_SLICES - 1 - (i), .init_scale = 1), ".weight", __VA_ARGS__)
+/* TIMED: convolution over time and space. */
 #define ROW_TIMED(S, field, out, in, ...)                                                                    \
-    ROW_TIMED_SLICE(S, field, 0, out, in, __VA_ARGS__)                                                       \
-    ROW_TIMED_SLICE(S, field, 1, out, in, __VA_ARGS__)                                                       \
-    ROW_TIMED_SLICE(S, field, 2, out, in, __VA_ARGS__)                                                       \
-    ROW_BIAS(S, field.bias, out, __VA_ARGS__)
+    ROWS_SLICED_CONV(S, field., "", out, in, LTX2_UP_K3, LTX2_UP_K3, __VA_ARGS__)
 
 #define FIRST(X, S)                                                                                          \
     X##TIMED(S, conv, LTX2_UP_WIDTH, LTX2_UP_LATENT, "initial_conv")                                         \
     X##NORM(S, norm, LTX2_UP_WIDTH, "initial_norm")
 struct ltx2_first_weights {
-    struct ltx2_conv_weights conv;
+    struct sliced_conv_weights conv;
     struct linear_weights norm;
 };
 WEIGHT_TABLE(ltx2_first_table, FIRST, ltx2_first_weights, "", "");
@@ -71,7 +61,7 @@ WEIGHT_TABLE(ltx2_first_table, FIRST, ltx2_first_weights, "", "");
     X##TIMED(S, conv2, LTX2_UP_WIDTH, LTX2_UP_WIDTH, "conv2")                                                \
     X##NORM(S, norm2, LTX2_UP_WIDTH, "norm2")
 struct ltx2_resnet_weights {
-    struct ltx2_conv_weights conv1, conv2;
+    struct sliced_conv_weights conv1, conv2;
     struct linear_weights norm1, norm2;
 };
 WEIGHT_TABLE(ltx2_before_table, RESNET, ltx2_resnet_weights, "res_blocks.%d.", "res_blocks.%d.");
@@ -81,18 +71,19 @@ WEIGHT_TABLE(ltx2_after_table, RESNET, ltx2_resnet_weights, "post_upsample_res_b
 CONV_TABLE(ltx2_up_table, LTX2_UP_SHUFFLED, LTX2_UP_WIDTH, LTX2_UP_K3, "upsampler.conv", "upsampler.0");
 
 #define LAST(X, S) X##TIMED(S, conv, LTX2_UP_LATENT, LTX2_UP_WIDTH, "final_conv")
-struct ltx2_last_weights { struct ltx2_conv_weights conv; };
+struct ltx2_last_weights { struct sliced_conv_weights conv; };
 WEIGHT_TABLE(ltx2_last_table, LAST, ltx2_last_weights, "", "");
 /* clang-format on */
 
 /* ---- feature maps ---- */
 
-/* Feature map [F Y, X, C] at the start of a map's memory. */
+/* Returns map i as a feature map [F Y, X, C] of this size. */
 static struct tensor ltx2_map(const struct ltx2_upsampler_state *state, int i, int32_t Y, int32_t X) {
     const struct tensor *map = &state->map[i];
     return tensor_make(map->data, DTYPE_F32, 3, (int32_t[]){state->frames * Y, X, map->dim[2]});
 }
 
+/* Returns frame f [Y, X, C] of a feature map. */
 static struct tensor ltx2_frame(struct tensor map, int frames, int f) {
     int32_t Y = map.dim[0] / frames;
     return tensor_slice(map, f * Y, Y);
@@ -102,28 +93,28 @@ static struct tensor ltx2_matrix(struct tensor image) {
     return tensor_reshape(image, 2, (int32_t[]){image.dim[0] * image.dim[1], image.dim[2]});
 }
 
-/* Frame f of a convolution over time and space. The middle slice comes first, so that every sum has a first
- * term with the bias. */
+/* Computes frame f of a convolution over time and space. The middle slice comes first: its term exists in
+ * every frame and adds the bias. */
 static void ltx2_convolve_frame(struct context *x, struct tensor out, struct tensor in, int frames, int f,
-                                const struct ltx2_conv_weights *w, struct conv_options options) {
-    static const int order[LTX2_UP_SLICES] = {1, 0, 2};
+                                const struct sliced_conv_weights *w, struct conv_options options) {
+    static const int order[CONV_SLICES] = {1, 0, 2};
     struct epilogue sum = {.bias = w->bias};
-    for (int i = 0; i < LTX2_UP_SLICES; i++) {
+    for (int i = 0; i < CONV_SLICES; i++) {
         int from = f + order[i] - 1;
         if (from < 0 || from >= frames) continue;
-        op_conv2d(x, out, ltx2_frame(in, frames, from), w->slice[order[i]], sum, options);
+        op_conv2d(x, out, ltx2_frame(in, frames, from), w->weight[order[i]], sum, options);
         sum = (struct epilogue){.residual = out};
     }
 }
 
 static void ltx2_convolve(struct context *x, struct tensor out, struct tensor in, int frames,
-                          const struct ltx2_conv_weights *w, struct conv_options options) {
+                          const struct sliced_conv_weights *w, struct conv_options options) {
     uint64_t used = x->scratch->used;
     for (int f = 0; f < frames; f++, x->scratch->used = used)
         ltx2_convolve_frame(x, ltx2_frame(out, frames, f), in, frames, f, w, options);
 }
 
-/* Statistics of the map over all frames, with the norm's weights. */
+/* Returns a group norm with the map's statistics over all frames. */
 static struct group_norm ltx2_norm(struct context *x, struct tensor map, const struct linear_weights *w) {
     struct tensor statistics = context_tensor(x, DTYPE_F32, 2, (int32_t[]){LTX2_UP_GROUPS, 2});
     op_group_statistics(x, statistics, map, (struct rows_before){0}, LTX2_UP_GROUPS, ltx2_up_eps);
@@ -172,7 +163,7 @@ static void ltx2_forward_resnet(struct context *x, const void *weights, const st
     ltx2_silu(x, features);
 }
 
-/* Adds to out[i], i from 0, factor * in[2 i + offset]; rows outside `in` are zeros. Both are matrices. */
+/* out[i] += factor * in[2 i + offset] for all rows i of a matrix; rows outside `in` are zeros. */
 static void ltx2_add_tap(struct context *x, struct tensor out, struct tensor in, int32_t offset,
                          float factor) {
     int32_t first = offset < 0 ? 1 : 0, from = 2 * first + offset, n = (in.dim[0] - from + 1) / 2;
@@ -183,8 +174,8 @@ static void ltx2_add_tap(struct context *x, struct tensor out, struct tensor in,
     op_add_scaled(x, to, to, taken, factor);
 }
 
-/* Halves the rows of a matrix with the filter 1 4 6 4 1, divided by 6: every second row, and its neighbours.
- */
+/* Keeps every second row of a matrix, filtered with the binomial filter 1 4 6 4 1 divided by 6 (not 16), so
+ * that the row itself is copied. */
 static void ltx2_halve(struct context *x, struct tensor out, struct tensor in) {
     static const float taps[LTX2_UP_TAPS] = {1 / 6.0F, 4 / 6.0F, 0, 4 / 6.0F, 1 / 6.0F};
     struct tensor centre = in;
@@ -212,7 +203,7 @@ static void ltx2_forward_up(struct context *x, const void *weights, const struct
     int32_t C = w->weight.dim[1], N = w->weight.dim[0], side = N == 4 * C ? 2 : 3, Y = from[2], X = from[3];
     struct tensor in = ltx2_map(state, 0, Y, X), out = ltx2_map(state, 1, to[2], to[3]);
     const struct patches shuffle = {.side = side, .order = PATCH_CHANNELS_FIRST, .pixels = true};
-    /* Two filters that are divided by 6 instead of 16. */
+    /* ltx2_halve is applied to rows and columns, and divides by 6 instead of 16. */
     const float factor = side == 2 ? 1 : 36.0F / 256.0F;
     uint64_t used = x->scratch->used;
     for (int f = 0; f < state->frames; f++, x->scratch->used = used) {
@@ -232,7 +223,7 @@ static void ltx2_forward_last(struct context *x, const void *weights, const stru
     const struct latent_format *format = scope->latent_format;
     struct tensor enlarged = scope->lane->enlarged;
     int32_t C = enlarged.dim[0], Y = enlarged.dim[2], X = enlarged.dim[3];
-    /* op_latent_to_image computes v / scale + shift; the latent is (v - shift) scale. */
+    /* op_latent_to_image computes v / scale + shift; with these values it computes (v - shift) scale. */
     struct latent_format inverse = {.n = format->n};
     for (int i = 0; i < format->n; i++) {
         inverse.scale[i] = 1 / format->scale[i];
@@ -271,7 +262,7 @@ static bool ltx2_upsampler_probe(const struct tensor_index *index) {
            index_find(index, "post_upsample_res_blocks.0.conv1.weight");
 }
 
-/* Refuses upsamplers of time, whose enlarging convolution is three-dimensional, and other scales. */
+/* Refuses temporal upscalers, whose convolution before the shuffle is three-dimensional, and other scales. */
 static enum status ltx2_upsampler_refuse(const struct component *c, struct error *e) {
     const char *name = component_first_existing(c, "upsampler.conv.weight", "upsampler.0.weight");
     const struct index_entry *up = index_find(&c->index, name),
@@ -284,14 +275,15 @@ static enum status ltx2_upsampler_refuse(const struct component *c, struct error
                          where, name);
     if (first && first->rank != 5)
         return error_set(e, UNSUPPORTED,
-                         "unsupported latent upscaler: it computes each frame alone" WHERE "%s" FOUND
+                         "unsupported latent upscaler: its convolutions are 2D" WHERE "%s" FOUND
                          "initial_conv.weight with %d axes" EXPECTED
                          "convolutions over time and space, 5 axes",
                          where, first->rank);
     if (up && first && up->dim[0] != 4 * first->dim[0] && up->dim[0] != 9 * first->dim[0])
         return error_set(e, UNSUPPORTED,
                          "unsupported scale of a latent upscaler" WHERE "%s" FOUND
-                         "%s with %d rows for %d channels" EXPECTED "4 or 9 rows a channel: x2 or x1.5",
+                         "%s with %d outputs for %d channels" EXPECTED
+                         "4 or 9 outputs per channel: x2 or x1.5",
                          where, name, (int)up->dim[0], (int)first->dim[0]);
     return OK;
 }
@@ -364,7 +356,12 @@ static const struct dimension ltx2_upsampler_dimensions[] = {
 
 /* 0: the configuration has no scale. */
 static const struct setting ltx2_upsampler_settings[] = {
-    {{"rational_spatial_scale", "spatial_scale"}, offsetof(struct ltx2_upsampler_settings, scale), SETTING_DOUBLE, 0, 0.1, 16},
+    {{"rational_spatial_scale", "spatial_scale"},
+     offsetof(struct ltx2_upsampler_settings, scale),
+     SETTING_DOUBLE,
+     0,
+     0.1,
+     16},
 };
 
 static const char *const ltx2_upsampler_classes[] = {"LatentUpsampler", NULL};

@@ -1,20 +1,21 @@
-/* Vocoders of LTX-2: the samples of a log-mel spectrogram [T, channels * bins].
+/* Vocoders of LTX-2: turn a log-mel spectrogram [T, channels * bins] into samples.
  *
- * Generator: a convolution over time, then levels of a transposed convolution (upsampling by the level's
- * factor, half as many channels) and residual blocks of different kernel sizes, whose results are averaged;
- * activation, last convolution. LTX-2.0: leaky ReLU, tanh at the end, 24 kHz. LTX-2.3: snake activation
- * (op_snake), 16 kHz; then bandwidth extension: the log-mel spectrogram of these samples goes through a
- * second generator, whose samples at 48 kHz are added to the first ones, resampled by a windowed sinc, and
- * clamped.
+ * A generator (HiFi-GAN) is a convolution over time, then levels, then an activation and a last convolution.
+ * A level is a transposed convolution (upsampling by the level's factor, half as many channels) and residual
+ * blocks of different kernel sizes, whose results are averaged. LTX-2.0: leaky ReLU, tanh at the end, 24 kHz.
+ * LTX-2.3: snake activation (op_snake), 16 kHz, then bandwidth extension: a second generator reads the
+ * log-mel spectrogram of these samples. Its samples at 48 kHz are added to the first ones, which are
+ * upsampled by a windowed sinc, and the sum is clamped.
  *
  * A convolution of k taps is a sum of k matrix products: tap j reads the input rows shifted by dilation (j -
- * k/2). Files store kernels as [N, C, k]; each block copies its taps to k matrices in scratch memory. The
- * product's input has rows of zeros on both sides. A transposed convolution computes output row f t + r from
- * the taps j with j = r + (k - f)/2 modulo f; input rows shift by whole rows.
+ * k/2). Files store kernels as [N, C, k]; each block copies its taps to k matrices in scratch memory. A
+ * convolution's input lies between rows of zeros. A transposed convolution with factor f computes output row
+ * f t + r from the taps j with j = r + (k - f)/2 modulo f, each a product with input rows shifted by whole
+ * rows.
  *
- * Each operator runs over the whole wave. Three buffers hold waves of a level in turn: p its input, q the
- * upsampled wave, s the sum of the residual blocks; p is free again for the residual blocks. The next level's
- * p is s. Two more buffers hold a convolution's input and output.
+ * Each operator runs over the whole wave. A level uses three buffers: p for its input, q for the upsampled
+ * wave, s for the sum of the residual blocks. After the upsampling the residual blocks work in p. The next
+ * level's p is s. Two more buffers hold a convolution's input and output.
  *
  * Reference: diffusers 0.42, pipelines/ltx2/vocoder.py. */
 #include "models/models.h"
@@ -27,10 +28,10 @@ enum {
     VOCODER_KERNELS_MAX = 4, /* residual blocks per level */
     VOCODER_DILATIONS = 3,   /* pairs of convolutions in a residual block; dilation of pair i: 1 + 2i */
     VOCODER_KERNEL_MAX = 15, /* of residual blocks */
-    VOCODER_ENDS = 7,        /* kernel of a generator's first and last convolution */
+    VOCODER_ENDS_KERNEL = 7, /* of a generator's first and last convolution */
     VOCODER_PAD = (2 * VOCODER_DILATIONS - 1) * (VOCODER_KERNEL_MAX / 2), /* rows of zeros on each side */
     VOCODER_GENERATORS = 2,
-    VOCODER_WAVES = 3,
+    VOCODER_WAVES = 3, /* buffers p, q and s */
 };
 
 /* Dimensions of a generator, from VOC_GENERATOR + i * GENERATOR_DIMS on. */
@@ -55,19 +56,20 @@ enum vocoder_dim {
     VOC_BINS,
     VOC_ONE,
     VOC_TAPS,
-    VOC_IN, /* of one block, set by vocoder_block_dims */
+    VOC_IN, /* VOC_IN to VOC_BIAS: of one block, set by vocoder_block_dims */
     VOC_OUT,
     VOC_KERNEL,
     VOC_BIAS,
-    VOC_GENERATOR,
+    VOC_GENERATOR, /* first dimension of the first generator */
 };
 
 struct vocoder_settings {
     float factors[VOCODER_GENERATORS][VOCODER_LEVELS_MAX]; /* upsampling factors */
     int32_t levels[VOCODER_GENERATORS], kernels[VOCODER_GENERATORS];
-    float slope; /* of the leaky ReLU */
-    int rate, input_rate, hop;
-    bool extended;
+    float slope;          /* of the leaky ReLU */
+    int rate, input_rate; /* sampling rates of the result and of the first generator (LTX-2.3), in Hz */
+    int hop;              /* samples per frame of the bandwidth extension's spectrogram */
+    bool extended;        /* VOC_EXTENDED */
 };
 
 struct vocoder_size {
@@ -144,13 +146,13 @@ WEIGHT_TABLE(voc_mel_table, VOC_MEL, vocoder_mel_weights, "", "");
 
 /* ---- convolutions over time ---- */
 
-/* Returns rows of `memory` as a wave [T, C]. pad: rows before the first one. */
+/* Returns a wave [T, C] in `memory`, after `pad` rows. */
 static struct tensor vocoder_wave(struct tensor memory, int32_t pad, int32_t T, int32_t C) {
     return tensor_reshape(tensor_slice(memory, pad * C, T * C), 2, (int32_t[]){T, C});
 }
 
-/* Returns the input of a convolution [T, C], for the caller to write: lies in `memory` between VOCODER_PAD
- * rows of zeros on each side. */
+/* Returns the input of a convolution [T, C] in `memory`, for the caller to write. Fills VOCODER_PAD rows of
+ * zeros before and after it. */
 static struct tensor vocoder_input(struct context *x, struct tensor memory, int32_t T, int32_t C) {
     for (int32_t end = 0; end < 2; end++) {
         struct tensor zeros = vocoder_wave(memory, end * (VOCODER_PAD + T), VOCODER_PAD, C);
@@ -159,7 +161,7 @@ static struct tensor vocoder_input(struct context *x, struct tensor memory, int3
     return vocoder_wave(memory, VOCODER_PAD, T, C);
 }
 
-/* Returns rows [first, first + n) of a convolution's input; the rows of zeros count too. */
+/* Returns rows [first, first + n) of a convolution's input; they may reach into the rows of zeros. */
 static struct tensor vocoder_shifted(struct tensor in, int32_t first, int32_t n) {
     if (in.data) in.data = (char *)in.data + first * in.row_bytes;
     in.dim[0] = n;
@@ -177,8 +179,8 @@ static struct tensor vocoder_tap(struct context *x, struct tensor kernel, int32_
     return tap;
 }
 
-/* out = residual + in . weight^T + bias. Few outputs: as a convolution of one pixel, because the CPU device
- * divides the rows of convolutions among threads, but the columns of products. */
+/* out = residual + in . weight^T + bias. With few outputs, computed as a 1x1 convolution: the CPU device
+ * divides the rows of convolutions among its threads, but the columns of products. */
 static void vocoder_product(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                             struct tensor bias, struct tensor residual) {
     enum { PRODUCT_COLUMNS = 256 };
@@ -197,8 +199,8 @@ static void vocoder_product(struct context *x, struct tensor out, struct tensor 
               (struct conv_options){.upsample = 1});
 }
 
-/* Rows per band: the rows stay in the cache from tap to tap. Depends on shapes alone (R3, kernels/README.md).
- */
+/* Returns the rows per band of a convolution. A band stays in the processor's cache from tap to tap. Depends
+ * on shapes alone (R3, kernels/README.md). */
 static int32_t vocoder_band(int32_t C, int32_t N) {
     enum { VALUES = 1 << 20, ROWS_LEAST = 8192 };
     int32_t rows = VALUES / (C > N ? C : N);
@@ -223,8 +225,8 @@ static void vocoder_convolve(struct context *x, struct tensor out, struct tensor
     x->scratch->used = used;
 }
 
-/* Transposed convolution: out [factor T, N] of `in` [T, C] (vocoder_input). kernel [C, N, k]. The first tap
- * of a phase is the one without a shift; k - factor is even. */
+/* Transposed convolution: out [factor T, N] of `in` [T, C] (vocoder_input); kernel [C, N, k], k - factor
+ * even. Computes the phases r of the output one by one; the first tap of a phase adds the bias. */
 static void vocoder_upsample(struct context *x, struct tensor out, struct tensor in,
                              const struct linear_weights *w, int32_t factor) {
     int32_t T = in.dim[0], N = out.dim[1], C = in.dim[1], k = w->weight.dim[2], start = (k - factor) / 2;
@@ -253,8 +255,8 @@ static int vocoder_generator(const struct visit_scope *scope) {
     return scope->number / BLOCK_ROW_STEP;
 }
 
-/* Waves of a level (see the top of the file): its input p; the upsampled wave q; the sum s. free: p's memory,
- * as a wave of q's size. */
+/* Waves of a level: input p, upsampled wave q, sum s of the residual blocks. free: p's memory as a wave of
+ * q's size. After the last level: only p, the result. */
 struct vocoder_level {
     struct tensor p, q, s, free;
 };
@@ -271,7 +273,8 @@ static struct vocoder_level vocoder_level(const struct visit_scope *scope, int l
     return l;
 }
 
-/* Writes the activation of a wave to a convolution's input, which it returns. slope: of the leaky ReLU. */
+/* Returns a convolution's input that holds the activation of `wave`: snake if there are weights, else leaky
+ * ReLU with this slope. */
 static struct tensor vocoder_activate(struct context *x, const struct visit_scope *scope, struct tensor wave,
                                       const struct snake *snake, float slope) {
     const struct vocoder_state *state = scope->lane->state;
@@ -310,8 +313,8 @@ static void vocoder_forward_up(struct context *x, const void *weights, const str
     vocoder_upsample(x, l.q, in, &w->conv, l.q.dim[0] / l.p.dim[0]);
 }
 
-/* A residual block. A level's first one adds up its result in s; the others work in p and add it to s. The
- * last one divides by their number. */
+/* Residual block of a level. The first block writes its result to s; the others work in p's memory and add
+ * their results to s. The last block divides s by the number of blocks. */
 static void vocoder_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vocoder_block_weights *w = weights;
     const struct vocoder_settings *settings = scope->settings;
@@ -330,7 +333,7 @@ static void vocoder_forward_block(struct context *x, const void *weights, const 
     if (number % n == n - 1) op_map(x, l.s, l.s, MAP_SCALE, 1 / (float)n);
 }
 
-/* PyTorch's default slope, which the authors use in this place alone. */
+/* PyTorch's default slope: the reference has nn.LeakyReLU() before the last convolution. */
 static const float vocoder_last_slope = 0.01f;
 
 static void vocoder_forward_last(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -348,8 +351,9 @@ static void vocoder_forward_last(struct context *x, const void *weights, const s
     op_map(x, wave, wave, MAP_CLAMP, 1);
 }
 
-/* Log-mel spectrogram of the first generator's samples, with windows that end at each frame (causal).
- * Products by op_linear_few are in f32 on every device: the logarithm magnifies rounding of quiet bins. */
+/* Log-mel spectrogram of the first generator's samples, with causal windows: a frame's window ends with the
+ * frame's samples. op_linear_few computes in f32 on every device: the logarithm magnifies rounding errors of
+ * quiet bins. */
 static void vocoder_forward_mel(struct context *x, const void *weights, const struct visit_scope *scope) {
     static const float floor_value = 1e-5f;
     const struct vocoder_mel_weights *w = weights;
@@ -393,7 +397,7 @@ static void vocoder_forward_mel(struct context *x, const void *weights, const st
         .last = BLOCK_KIND("conv_out", "conv_out", name##_last_table, vocoder_last_weights,                  \
                            vocoder_forward_last, .never_quantised = true),                                   \
     }
-/* Kinds of a generator's blocks: of 2.0; of 2.3; of 2.3's bandwidth extension. */
+/* Block kinds of the generators: LTX-2.0, LTX-2.3, LTX-2.3's bandwidth extension. */
 static const struct vocoder_kinds {
     struct block_kind first, up, block, last;
 } vocoder_kinds[] = {VOC_KINDS(voc_leaky), VOC_KINDS(voc_snake), VOC_KINDS(voc_bandwidth)};
@@ -414,7 +418,8 @@ static const struct vocoder_kinds *kinds_of(const struct component *c, int i) {
     return &vocoder_kinds[c->dims[VOC_EXTENDED] ? 1 + i : 0];
 }
 
-/* A generator with snake activation is part of a vocoder with bandwidth extension, under a longer prefix. */
+/* A bare generator with snake activation is not a vocoder: the tensors of the whole vocoder have a longer
+ * prefix. */
 static bool vocoder_probe(const struct tensor_index *index) {
     if (index_find(index, "act_out.act.alpha") || index_find(index, "act_post.act.alpha")) return false;
     return (index_find(index, "conv_in.weight") && index_find(index, "resnets.0.convs1.0.weight")) ||
@@ -431,8 +436,8 @@ static enum status vocoder_refuse(const struct component *c, struct error *e) {
     return component_refuse_similar(c, relatives, "a vocoder of LTX-2.0 or 2.3", e);
 }
 
-/* Writes the name of a generator's tensor, as in the files: that of diffusers or of the authors. number: for
- * %d. */
+/* Writes the name of generator i's tensor: diffusers' name (names[0]), or that of the authors (names[1]) if
+ * the files have such a tensor. number: for %d. */
 static const char *vocoder_name(const struct component *c, int i, const char *const names[2], int number,
                                 char out[2 * BLOCK_NAME_MAX]) {
     const char *prefix = !c->dims[VOC_EXTENDED] ? "" : i ? "bwe_generator." : "vocoder.";
@@ -452,21 +457,22 @@ static const char *const vocoder_names_first[] = {"conv_in.weight", "conv_pre.we
                          *const vocoder_names_last[] = {"conv_out.weight", "conv_post.weight"},
                          *const vocoder_names_bias[] = {"conv_out.bias", "conv_post.bias"};
 
+/* Fails with "unsupported vocoder". what: the property with the unsupported value. */
 static enum status vocoder_unsupported(const struct component *c, const char *what, int found, int expected,
                                        struct error *e) {
     return error_set(e, UNSUPPORTED, "unsupported vocoder: %s" WHERE "%s" FOUND "%d" EXPECTED "%d", what,
                      c->index.sources[0].path, found, expected);
 }
 
-/* Upsampling factors of the published vocoders by the kernel of the transposed convolution, for files without
- * a configuration. */
+/* Returns the upsampling factor of a transposed convolution with this kernel in the published vocoders, for
+ * files without a configuration; 0: unknown. */
 static float vocoder_factor_of(int32_t kernel) {
     static const int32_t factors[VOCODER_KERNEL_MAX + 2] = {
         [4] = 2, [8] = 2, [11] = 5, [12] = 6, [15] = 5, [16] = 6};
     return kernel < COUNT_OF(factors) ? (float)factors[kernel] : 0;
 }
 
-/* Reads a generator's dims from its tensors. */
+/* Reads generator i's dims from its tensors, and upsampling factors that the configuration lacks. */
 static enum status vocoder_measure(struct component *c, int i, struct error *e) {
     struct vocoder_settings *settings = (struct vocoder_settings *)(void *)c->settings;
     int32_t *d = c->dims + VOC_GENERATOR + i * GENERATOR_DIMS;
@@ -512,14 +518,14 @@ static int32_t vocoder_samples(const struct component *c, int i) {
 static enum status vocoder_configure(struct component *c, const struct config *config, struct error *e) {
     struct vocoder_settings *settings = (struct vocoder_settings *)(void *)c->settings;
     int32_t *d = c->dims;
-    char error_name[] = "mel_stft.stft_fn.forward_basis";
+    static const char basis[] = "mel_stft.stft_fn.forward_basis";
     config_expect(config, "act_fn", d[VOC_EXTENDED] ? "snakebeta" : "leaky_relu", e);
     if (!d[VOC_EXTENDED]) config_expect(config, "final_act_fn", "tanh", e);
     if (!settings->rate) settings->rate = d[VOC_EXTENDED] ? 48000 : 24000;
     for (int i = 0; i < vocoder_generators(c) && e->code == OK; i++) vocoder_measure(c, i, e);
     if (!d[VOC_EXTENDED] || e->code != OK) return e->code;
-    d[VOC_BASIS] = component_dim(c, error_name, 3, 0, e);
-    d[VOC_WINDOW] = component_dim(c, error_name, 3, 2, e);
+    d[VOC_BASIS] = component_dim(c, basis, 3, 0, e);
+    d[VOC_WINDOW] = component_dim(c, basis, 3, 2, e);
     d[VOC_BINS] = component_dim(c, "mel_stft.mel_basis", 2, 0, e);
     if (e->code != OK) return e->code;
     int32_t samples = vocoder_samples(c, 0), ratio = settings->rate / settings->input_rate;
@@ -537,7 +543,7 @@ static enum status vocoder_configure(struct component *c, const struct config *c
     return OK;
 }
 
-/* Dims of a synthetic vocoder of the published structure. channels: of the first generator. */
+/* Sets the dims of a planned vocoder: published structure, with the first generator's number of channels. */
 static void vocoder_derive_dims(struct component *c) {
     static const float factors[][VOCODER_LEVELS_MAX] = {{6, 5, 2, 2, 2}, {5, 2, 2, 2, 2, 2}, {6, 5, 2, 2, 2}};
     static const int32_t ups[][VOCODER_LEVELS_MAX] = {
@@ -549,15 +555,16 @@ static void vocoder_derive_dims(struct component *c) {
     if (!settings->rate) settings->rate = d[VOC_EXTENDED] ? 48000 : 24000;
     for (int i = 0; i < vocoder_generators(c); i++) {
         int32_t *g = d + VOC_GENERATOR + i * GENERATOR_DIMS;
-        int which = d[VOC_EXTENDED] ? 1 + i : 0, levels = which == 1 ? 6 : 5, step = 1 << levels;
+        int published = d[VOC_EXTENDED] ? 1 + i : 0; /* row of factors and ups */
+        int levels = published == 1 ? 6 : 5, step = 1 << levels;
         g[GENERATOR_CHANNELS] = ((i ? channels / 3 : channels) + step - 1) / step * step;
         g[GENERATOR_INPUTS] = 128, g[GENERATOR_OUTPUTS] = 2;
         g[GENERATOR_LEVELS] = levels, g[GENERATOR_BLOCKS] = levels * COUNT_OF(kernels);
         g[GENERATOR_BIAS] = !d[VOC_EXTENDED];
         for (int k = 0; k < COUNT_OF(kernels); k++) g[GENERATOR_KERNELS + k] = kernels[k];
         for (int level = 0; level < levels; level++) {
-            g[GENERATOR_UPS + level] = ups[which][level];
-            settings->factors[i][level] = factors[which][level];
+            g[GENERATOR_UPS + level] = ups[published][level];
+            settings->factors[i][level] = factors[published][level];
         }
     }
 }
@@ -602,7 +609,7 @@ static void vocoder_block_dims(const struct component *c, const struct block_ref
     const struct vocoder_kinds *kinds = kinds_of(c, i);
     int32_t channels = d[GENERATOR_CHANNELS], each = d[GENERATOR_BLOCKS] / d[GENERATOR_LEVELS];
     dims[VOC_BIAS] = 0;
-    dims[VOC_KERNEL] = VOCODER_ENDS;
+    dims[VOC_KERNEL] = VOCODER_ENDS_KERNEL;
     if (ref->kind == &kinds->first) {
         dims[VOC_IN] = d[GENERATOR_INPUTS], dims[VOC_OUT] = channels;
     } else if (ref->kind == &kinds->up) {
@@ -623,9 +630,10 @@ static enum status vocoder_check(const struct component *c, const struct lane *l
     (void)n_lanes;
     if (lanes[0].mel.dim[1] == inputs) return OK;
     return error_set(e, SHAPE,
-                     "the vocoder does not fit the audio VAE" FOUND "a spectrogram of %d columns" EXPECTED
-                     "%d columns",
-                     lanes[0].mel.dim[1], inputs);
+                     "the vocoder does not fit the audio VAE" WHERE "%s" FOUND "%d inputs" EXPECTED
+                     "%d, the columns of the audio VAE's spectrogram",
+                     c->index.n_sources ? c->index.sources[0].path : c->family->name, inputs,
+                     lanes[0].mel.dim[1]);
 }
 
 static int64_t larger(int64_t a, int64_t b) {

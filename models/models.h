@@ -74,7 +74,7 @@ struct text_recipe {
     int template_after_tokens;
     const char *empty;     /* text that replaces an empty prompt; NULL: none */
     const char *deleted;   /* text that is deleted from prompts, such as Mistral's image token; NULL: none */
-    bool strips;           /* strip white space at the ends of prompts, as Python's str.strip */
+    bool strips;           /* delete white space at both ends of prompts, as Python's str.strip */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
     const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
@@ -93,9 +93,9 @@ struct text_recipe {
     const char *special_tokens[6]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
     struct image_prompt image_prompt;
-    /* Required tokenizer_kind(): "BPE", "SentencePiece BPE", "CLIP BPE" or "unigram". NULL: the component reads the output of
-     * another text encoder alone (slot.reads), and has tokens_max rows, or as many as its source if
-     * tokens_max is 0. */
+    /* Required tokenizer_kind(): "BPE", "SentencePiece BPE", "CLIP BPE" or "unigram". NULL: no tokens, the
+     * component reads the output of another text encoder (slot.reads). Its number of rows is tokens_max, or
+     * that of the other encoder if tokens_max is 0. */
     const char *tokenizer;
     const char *tokenizer_folder; /* subfolder of the tokenizer in a Hugging Face folder */
     const char *tokenizer_from;   /* where to get the tokenizer; part of the error for a missing tokenizer */
@@ -362,17 +362,17 @@ struct recipe_denoising {
     bool cfg_needs_negative; /* without a negative prompt there is no classifier-free guidance, at any
                                 cfg_scale */
     bool takes_guidance;     /* the denoiser has an embedding of the distilled guidance scale */
-    /* Guidance of LTX-2: combines denoised latents, for video and sound apart, and rescales their sum
-     * (guidance_denoised). The request's stg_*, modality_* and cfg_rescale are allowed. */
+    /* Guidance of LTX-2 (guidance_denoised): combines denoised latents, separately for video and sound, and
+     * rescales the result. The request may set stg_*, modality_* and cfg_rescale. */
     bool guides_denoised;
-    /* Sigmas of a distilled model, without the final 0, used without a shift if the number of steps is
-     * n_sigmas. NULL: none. */
+    /* Sigmas of a distilled model, without the final 0. A run of n_sigmas steps uses them without a shift;
+     * other numbers of steps use the schedule. NULL: none. */
     const double *sigmas;
     int n_sigmas;
     enum add_time_ids_rule add_time_ids;
 };
 
-/* Sound that the denoiser makes together with the video. A latent has channels x L x bins values, where L =
+/* Sound that is denoised together with the video. Its latent is [channels, 1, L, bins], with L =
  * latents_per_second times the video's seconds, rounded half to even. channels 0: no sound. */
 struct recipe_sound {
     int channels, bins;
@@ -385,8 +385,8 @@ enum { STG_BLOCKS_MAX = 8 };
 struct recipe_defaults {
     int width, height, frames, fps, steps; /* frames: default num_frames; 0: one image */
     double cfg_scale, guidance, strength;
-    /* Guidance of models with guides_denoised. stg_blocks: the list ends with -1. A sound value of 0 is the
-     * video's. */
+    /* Guidance of models with guides_denoised. audio_cfg_scale: 0 means cfg_scale. stg_blocks: ends with -1.
+     */
     struct {
         double audio_cfg_scale, stg_scale, modality_scale, cfg_rescale;
         int stg_blocks[STG_BLOCKS_MAX];

@@ -64,7 +64,7 @@ static struct tensor causal_cache_input(struct context *x, const struct causal_o
 /* Causal convolution of one frame. sum: partial sums in the shape of `out`, may be `out`. residual: tensor to
  * add, in the shape of `out`, may be `out` or `sum`; rank 0: none. */
 static void causal_convolve(struct context *x, struct tensor out, struct tensor sum, struct tensor residual,
-                            const struct causal_operand *o, const struct causal_conv_weights *w) {
+                            const struct causal_operand *o, const struct sliced_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias, .residual = residual};
     struct conv_options options = {.upsample = 1, .bounded = o->norm.rank > 0};
     if (o->t >= 2) causal_add_slice(x, sum, causal_frame(o->cache, o->t % 2), w->weight[0], &parts, options);
@@ -187,7 +187,7 @@ void causal_forward_latent_in(struct context *x, const void *weights, const stru
     for (int32_t f = first; f <= last; f++, x->scratch->used = used) {
         op_conv2d(x, mixed, causal_latent_frame(x, latent, f, scope->latent_format), w->post.weight,
                   (struct epilogue){.bias = w->post.bias}, causal_plain);
-        causal_add_slice(x, out, mixed, w->conv.weight[f + CAUSAL_SLICES - 1 - last], &parts, causal_plain);
+        causal_add_slice(x, out, mixed, w->conv.weight[f + CONV_SLICES - 1 - last], &parts, causal_plain);
     }
 }
 
@@ -215,7 +215,7 @@ void causal_forward_picture_out(struct context *x, const void *weights, const st
 }
 
 void causal_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct causal_conv_weights *w = &((const struct causal_in_weights *)weights)->conv;
+    const struct sliced_conv_weights *w = &((const struct causal_in_weights *)weights)->conv;
     struct causal_state *state = scope->lane->state;
     struct tensor pictures = scope->lane->picture;
     int32_t n = scope->chunk ? pictures.dim[0] : 1, C = w->weight[0].dim[1];
@@ -251,11 +251,11 @@ void causal_forward_moments(struct context *x, const void *weights, const struct
 /* Temporal upsampling turns each frame, except the video's first, into two. Computes the earlier (half 0) or
  * the later (half 1) of the two frames, by one half of the rows of each time weight. */
 static void causal_upsample_time(struct context *x, struct tensor out, const struct causal_operand *o,
-                                 const struct causal_conv_weights *w, int32_t half) {
+                                 const struct sliced_conv_weights *w, int32_t half) {
     int32_t C = out.dim[2];
     struct epilogue parts = {.bias = tensor_slice(w->bias, half * C, C)};
-    for (int32_t slice = 0; slice < CAUSAL_SLICES; slice++) {
-        int32_t before = CAUSAL_SLICES - 1 - slice;
+    for (int32_t slice = 0; slice < CONV_SLICES; slice++) {
+        int32_t before = CONV_SLICES - 1 - slice;
         struct tensor in = o->frame;
         if (o->t < before) continue;
         if (before) in = causal_frame(o->cache, (o->t - before) % 2);
@@ -291,7 +291,7 @@ void causal_forward_upsample(struct context *x, const struct causal_resample_wei
 
 /* Temporal downsampling: merges frames t - 2, t - 1 and t (t even) into one. */
 static void causal_downsample_time(struct context *x, struct tensor out, struct tensor cache,
-                                   const struct tensor *two, const struct causal_conv_weights *w) {
+                                   const struct tensor *two, const struct sliced_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias};
     causal_add_slice(x, out, causal_frame(cache, 0), w->weight[0], &parts, causal_plain);
     causal_add_slice(x, out, two[0], w->weight[1], &parts, causal_plain);

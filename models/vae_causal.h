@@ -13,11 +13,12 @@
 #ifndef SLUICE_VAE_CAUSAL_H
 #define SLUICE_VAE_CAUSAL_H
 
+#include "models/conv_slices.h"
 #include "models/vae_blocks.h"
 
 /* CAUSAL_PATCH: patch size in pixels of VAEs that patchify the image (Wan 2.2). CAUSAL_ROW: floats per
  * buffer row, enough that the largest published models need fewer than 2^31 rows. */
-enum { CAUSAL_RESNETS_MAX = 8, CAUSAL_SLICES = 3, CAUSAL_PATCH = 2, CAUSAL_ROW = 1024 };
+enum { CAUSAL_RESNETS_MAX = 8, CAUSAL_PATCH = 2, CAUSAL_ROW = 1024 };
 /* Minimum number of VAE levels: with fewer, time is not resampled and a latent frame is one video frame. */
 enum { CAUSAL_LEVELS_MIN = 3 };
 /* Index of the mid block in causal_state.resnet and level_input. */
@@ -53,31 +54,27 @@ static inline int64_t causal_rows(int64_t floats) {
     return (floats + CAUSAL_ROW - 1) / CAUSAL_ROW;
 }
 
-struct causal_conv_weights {
-    struct tensor weight[CAUSAL_SLICES], bias; /* weight: kernel slices for frames t - 2, t - 1 and t */
-};
-
 /* Weights of video blocks; the fields are those of in_weights, resnet_weights and out_weights. */
 struct causal_in_weights {
     struct linear_weights post;
-    struct causal_conv_weights conv;
+    struct sliced_conv_weights conv;
 };
 
 struct causal_resnet_weights {
     struct linear_weights norm1, norm2, shortcut;
-    struct causal_conv_weights conv1, conv2;
+    struct sliced_conv_weights conv1, conv2;
 };
 
 struct causal_out_weights {
     struct linear_weights norm, post;
-    struct causal_conv_weights conv;
+    struct sliced_conv_weights conv;
 };
 
 /* Weights of resampling to the next level. time: slices [2 C, C, 1, 1] double the frames, [C, C, 1, 1]
  * halve them; absent: time is not resampled. */
 struct causal_resample_weights {
     struct tensor weight, bias;
-    struct causal_conv_weights time;
+    struct sliced_conv_weights time;
 };
 
 void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope);

@@ -1,10 +1,11 @@
 /* Video VAE of LTX-2 and LTX-2.3, decoder and encoder: weight tables, tensor names and configuration. Files
  * hold both halves. Forward functions: vae_ltx2_blocks.h.
  *
- * Levels of resnets, one after another. Between two levels a convolution and depth to space (decoder) or
- * space to depth (encoder) change rows and columns, frames, or both by 2. Norms are RMS norms over each
- * pixel's channels, without weights. LTX-2.0's decoder has reflection padding and shortcuts around its
- * upsampling; LTX-2.3's has neither. Reference: diffusers 0.42, models/autoencoders/autoencoder_kl_ltx2.py.
+ * A half is a sequence of levels of resnets. Between two levels, a convolution and depth to space (decoder)
+ * or space to depth (encoder) change rows and columns, frames, or both by a factor of 2. Norms are RMS norms
+ * over each pixel's channels, without weights. LTX-2.0's decoder has reflection padding and shortcuts around
+ * its upsampling; LTX-2.3's has neither. Reference: diffusers 0.42,
+ * models/autoencoders/autoencoder_kl_ltx2.py.
  */
 #include "models/models.h"
 #include "models/vae_ltx2_blocks.h"
@@ -23,8 +24,8 @@ enum ltx_dim {
     LEVELS,
     CHANNELS,                                /* CHANNELS + i: channels of level i */
     RESNETS = CHANNELS + LTX_VAE_LEVELS_MAX, /* RESNETS + i: resnets of level i */
-    /* STEP + i: pixels of all frames that one coarse pixel corresponds to between levels i and i + 1: 2 in
-     * time, 4 in rows and columns, 8 in both */
+    /* STEP + i: resampling between levels i and i + 1, as the number of fine pixels per coarse pixel: 2
+     * (time), 4 (rows and columns) or 8 (both) */
     STEP = RESNETS + LTX_VAE_LEVELS_MAX,
     /* FACTOR + i: channels of level i divided by those of level i + 1, in a decoder */
     FACTOR = STEP + LTX_VAE_LEVELS_MAX,
@@ -32,7 +33,8 @@ enum ltx_dim {
 
 enum { STEP_TIME = 2, STEP_SIDES = 4, STEP_BOTH = 8, COLOURS = 3, PATCH_MAX = 4 };
 
-/* What the configuration says beyond the tensors; 0: nothing, then the layout of the levels decides. */
+/* Value of a boolean configuration key. DECLARED_NOT: the key is absent, and the layout of the levels decides
+ * (ltx_is_20). */
 enum ltx_declared { DECLARED_NOT, DECLARED_NO, DECLARED_YES };
 
 struct vae_ltx2_settings {
@@ -41,8 +43,8 @@ struct vae_ltx2_settings {
     int causal;
 };
 
-/* Tensor names of an encoder or decoder (family.details). [0]: diffusers', [1]: the authors', which number
- * levels and resampling blocks consecutively. */
+/* Tensor names of an encoder or decoder (family.details). [0]: names of diffusers; [1]: names of the authors,
+ * who number levels and resampling blocks consecutively. */
 struct ltx_half {
     bool encodes;
     const char *middle;     /* name prefix of the mid block's resnets */
@@ -68,15 +70,7 @@ static const struct ltx_half encoder_half = {
 /* ---- weights ---- */
 
 /* clang-format off */
-#define FIELD_SLICES(S, field, ...) struct ltx_vae_conv_weights field;
-#define ROW_SLICE(S, member, i, out, in, ...)                                                                \
-    WEIGHT_ROW(S, member[i], (.rank = 4, .dim = {out, in, K3, K3}, .slices = K3,                             \
-               .before_last = LTX_VAE_SLICES - 1 - (i), .init_scale = 1), ".conv.weight", __VA_ARGS__)
-#define ROWS_SLICES(S, prefix, out, in, ...)                                                                 \
-    ROW_SLICE(S, prefix weight, 0, out, in, __VA_ARGS__)                                                     \
-    ROW_SLICE(S, prefix weight, 1, out, in, __VA_ARGS__)                                                     \
-    ROW_SLICE(S, prefix weight, 2, out, in, __VA_ARGS__)                                                     \
-    WEIGHT_ROW(S, prefix bias, SHAPED(1, out), ".conv.bias", __VA_ARGS__)
+#define ROWS_SLICES(S, prefix, out, in, ...) ROWS_SLICED_CONV(S, prefix, ".conv", out, in, K3, K3, __VA_ARGS__)
 #define RESNET(X, S)                                                                                         \
     ROWS_SLICES(S, conv1., OUT, IN, "conv1")                                                                 \
     ROWS_SLICES(S, conv2., OUT, OUT, "conv2")
@@ -93,21 +87,21 @@ static const struct ltx_half encoder_half = {
 struct latent_norm_weights { LATENT_NORM(FIELD_, ) };
 /* clang-format on */
 
-WEIGHT_TABLE(latent_in_table, LATENT_IN, ltx_vae_conv_weights, "", "");
-WEIGHT_TABLE(picture_out_table, PICTURE_OUT, ltx_vae_conv_weights, "", "");
-WEIGHT_TABLE(picture_in_table, PICTURE_IN, ltx_vae_conv_weights, "", "");
-WEIGHT_TABLE(moments_table, MOMENTS_OUT, ltx_vae_conv_weights, "", "");
+WEIGHT_TABLE(latent_in_table, LATENT_IN, sliced_conv_weights, "", "");
+WEIGHT_TABLE(picture_out_table, PICTURE_OUT, sliced_conv_weights, "", "");
+WEIGHT_TABLE(picture_in_table, PICTURE_IN, sliced_conv_weights, "", "");
+WEIGHT_TABLE(moments_table, MOMENTS_OUT, sliced_conv_weights, "", "");
 WEIGHT_TABLE(decoder_mid_table, RESNET, ltx_vae_resnet_weights, "decoder.mid_block.resnets.%d.",
              "decoder.up_blocks.0.res_blocks.%d.");
 WEIGHT_TABLE(up_resnet_table, RESNET, ltx_vae_resnet_weights, "decoder.up_blocks.%d.resnets.%d.",
              "decoder.up_blocks.%d.res_blocks.%d.");
-WEIGHT_TABLE(upsample_table, STEP_CONV, ltx_vae_conv_weights, "decoder.up_blocks.%d.upsamplers.0.",
+WEIGHT_TABLE(upsample_table, STEP_CONV, sliced_conv_weights, "decoder.up_blocks.%d.upsamplers.0.",
              "decoder.up_blocks.%d.");
 WEIGHT_TABLE(encoder_mid_table, RESNET, ltx_vae_resnet_weights, "encoder.mid_block.resnets.%d.",
              "encoder.down_blocks.%d.res_blocks.%d.");
 WEIGHT_TABLE(down_resnet_table, RESNET, ltx_vae_resnet_weights, "encoder.down_blocks.%d.resnets.%d.",
              "encoder.down_blocks.%d.res_blocks.%d.");
-WEIGHT_TABLE(downsample_table, STEP_CONV, ltx_vae_conv_weights, "encoder.down_blocks.%d.downsamplers.0.",
+WEIGHT_TABLE(downsample_table, STEP_CONV, sliced_conv_weights, "encoder.down_blocks.%d.downsamplers.0.",
              "encoder.down_blocks.%d.");
 
 static void forward_decoder_mid_resnet(struct context *x, const void *weights,
@@ -142,27 +136,28 @@ static void forward_downsample(struct context *x, const void *weights, const str
 #define KIND(kind, ...) BLOCK(kind, __VA_ARGS__, .never_quantised = true)
 BLOCK_OF_LIST(kind_norm, "latent_norm", "latents", LATENT_NORM, latent_norm_weights, "", "", NULL,
               .never_quantised = true);
-KIND(kind_latent_in, "conv_in", "conv_in", latent_in_table, ltx_vae_conv_weights, ltx_vae_forward_latent_in);
+KIND(kind_latent_in, "conv_in", "conv_in", latent_in_table, sliced_conv_weights, ltx_vae_forward_latent_in);
 KIND(kind_decoder_mid, "mid_resnet", "mid_block.resnets.%d", decoder_mid_table, ltx_vae_resnet_weights,
      forward_decoder_mid_resnet);
 KIND(kind_up_resnet, "resnet", "up_blocks.%d.resnets.%d", up_resnet_table, ltx_vae_resnet_weights,
      forward_up_resnet);
-KIND(kind_upsample, "upsample", "up_blocks.%d.upsample", upsample_table, ltx_vae_conv_weights,
+KIND(kind_upsample, "upsample", "up_blocks.%d.upsample", upsample_table, sliced_conv_weights,
      forward_upsample);
-KIND(kind_picture_out, "conv_out", "conv_out", picture_out_table, ltx_vae_conv_weights,
+KIND(kind_picture_out, "conv_out", "conv_out", picture_out_table, sliced_conv_weights,
      ltx_vae_forward_picture_out);
-KIND(kind_picture_in, "conv_in", "conv_in", picture_in_table, ltx_vae_conv_weights,
+KIND(kind_picture_in, "conv_in", "conv_in", picture_in_table, sliced_conv_weights,
      ltx_vae_forward_picture_in);
 KIND(kind_encoder_mid, "mid_resnet", "mid_block.resnets.%d", encoder_mid_table, ltx_vae_resnet_weights,
      forward_encoder_mid_resnet);
 KIND(kind_down_resnet, "resnet", "down_blocks.%d.resnets.%d", down_resnet_table, ltx_vae_resnet_weights,
      forward_down_resnet);
-KIND(kind_downsample, "downsample", "down_blocks.%d.downsample", downsample_table, ltx_vae_conv_weights,
+KIND(kind_downsample, "downsample", "down_blocks.%d.downsample", downsample_table, sliced_conv_weights,
      forward_downsample);
-KIND(kind_moments, "conv_out", "conv_out", moments_table, ltx_vae_conv_weights, ltx_vae_forward_moments);
+KIND(kind_moments, "conv_out", "conv_out", moments_table, sliced_conv_weights, ltx_vae_forward_moments);
 
-/* Resnets of diffusers' up_blocks.i are in the authors' up_blocks.(2 i + 2), after the mid block's and the
- * upsampling's; those of down_blocks.i in down_blocks.(2 i). */
+/* Lists the blocks with diffusers' numbers; number_offset leads to the authors' numbers. The resnets of
+ * diffusers' up_blocks.i are in the authors' up_blocks.(2 i + 2), because mid block and upsampling have
+ * numbers too; those of down_blocks.i are in down_blocks.(2 i). */
 static int vae_ltx2_blocks(const struct component *c, struct block_ref *refs) {
     bool encodes = ((const struct ltx_half *)c->family->details)->encodes;
     const int32_t *d = c->dims;
@@ -205,6 +200,7 @@ static void vae_ltx2_block_dims(const struct component *c, const struct block_re
 
 /* ---- configuration ---- */
 
+/* True if the index has the first resnet of this half, under either naming. */
 static bool ltx_probe_half(const struct tensor_index *index, const struct ltx_half *half) {
     char name[2 * BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%s0.conv1.conv.bias", half->middle);
@@ -238,7 +234,7 @@ static enum status vae_ltx2_refuse(const struct component *c, struct error *e) {
     return component_refuse_similar(c, relatives, "the VAE of LTX-2 or LTX-2.3", e);
 }
 
-/* Counts levels and resnets, and reads channels and resampling from the tensors of either naming. */
+/* Reads levels, resnets, channels and resampling from the tensors, under either naming. */
 static enum status ltx_read_levels(struct component *c, const struct ltx_half *half, struct error *e) {
     char name[2 * BLOCK_NAME_MAX], prefix[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%s0.conv1.conv.bias", half->middle);
@@ -270,7 +266,7 @@ static enum status ltx_read_levels(struct component *c, const struct ltx_half *h
     return e->code;
 }
 
-/* Checks the resampling steps, and that channels divide where the shortcuts average or repeat them. */
+/* Checks the resampling, and that numbers of channels divide where shortcuts average or repeat channels. */
 static enum status ltx_check_steps(const struct component *c, const struct ltx_half *half, struct error *e) {
     const int32_t *d = c->dims;
     for (int i = 0; i < d[LEVELS]; i++) {
@@ -282,15 +278,16 @@ static enum status ltx_check_steps(const struct component *c, const struct ltx_h
             continue;
         return error_set(e, SHAPE,
                          "unsupported VAE %s: level %d" WHERE "%s" FOUND
-                         "%d resnets of %d channels, then %d times as many values as %d channels" EXPECTED
-                         "one or more resnets, then 2, 4 or 8 times as many values as channels",
+                         "%d resnets, %d channels, resampling by %d to %d channels" EXPECTED
+                         "one or more resnets, resampling by 2, 4 or 8, and channels that are multiples of "
+                         "each other",
                          half->encodes ? "encoder" : "decoder", i, c->index.sources[0].path, d[RESNETS + i],
                          from, step, i + 1 < d[LEVELS] ? to : 0);
     }
     return OK;
 }
 
-/* Reads a boolean value; *declared stays if no key exists. */
+/* Reads a boolean value; leaves *declared if the key is absent. */
 static void ltx_read_bool(const struct config *config, const char *key, enum ltx_declared *declared,
                           struct error *e) {
     bool value = *declared == DECLARED_YES;
@@ -299,8 +296,8 @@ static void ltx_read_bool(const struct config *config, const char *key, enum ltx
     *declared = value ? DECLARED_YES : DECLARED_NO;
 }
 
-/* Reads padding, causality and shortcuts from diffusers' configuration, whose lists begin at the image, or
- * the authors'. */
+/* Reads padding, causality and shortcuts from the configuration of diffusers, whose lists begin at the image,
+ * or of the authors. */
 static enum status ltx_read_config(struct component *c, const struct config *config, struct error *e) {
     struct vae_ltx2_settings *s = (struct vae_ltx2_settings *)c->settings;
     enum ltx_declared causal = DECLARED_NOT, encoder_causal = DECLARED_YES;
@@ -371,7 +368,7 @@ static void vae_ltx2_derive(struct component *c) {
     struct vae_ltx2_settings *s = (struct vae_ltx2_settings *)c->settings;
     int32_t *d = c->dims, side = 1, time = 1;
     d[MOMENTS] = d[LATENT] + 1;
-    d[K3] = LTX_VAE_SLICES;
+    d[K3] = CONV_SLICES;
     s->vae = (struct ltx_vae_settings){.n_levels = d[LEVELS], .patch = 1, .chunk = s->vae.chunk};
     while (COLOURS * s->vae.patch * s->vae.patch < d[PIXELS]) s->vae.patch *= 2;
     if (!encodes) {
@@ -397,7 +394,7 @@ static void vae_ltx2_derive(struct component *c) {
     if (!encodes) c->config_rest = s->vae.border ? config_rest_20 : config_rest_23;
 }
 
-/* Reflection needs two pixels. */
+/* Rejects images smaller than two latent pixels: reflection padding needs two. */
 static enum status vae_ltx2_check(const struct component *c, const struct lane *lanes, int n_lanes,
                                   struct error *e) {
     const struct ltx_vae_settings *s = (const struct ltx_vae_settings *)c->settings;

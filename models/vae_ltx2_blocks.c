@@ -20,8 +20,8 @@ static int32_t ltx_level_frames(const struct ltx_vae_level *level, int32_t laten
     return level->rate * (latent_frames - 1) + 1;
 }
 
-/* Number of frames that have arrived, before this evaluation, at a layer with this lag, as if the video began
- * earlier and never ended: may be negative, or larger than the video. */
+/* Returns the number of frames that a layer with this lag has received before this evaluation, as if the
+ * video had begun earlier and never ended: may be negative, or larger than the video. */
 static int32_t ltx_arrivals(const struct ltx_vae_level *level, int32_t chunk, int32_t lag, int evaluation) {
     return level->rate * (chunk * evaluation - 1) + 1 - lag;
 }
@@ -34,12 +34,13 @@ struct ltx_frames {
     int32_t place;      /* place of frame `first` in the ring */
 };
 
-/* blocks: number of resnets whose output this is or follows at the level; each moved the frames. */
+/* Returns the frames of a layer in the current evaluation. blocks: number of the level's resnets that ran
+ * before; each moved the frames by CONV_SLICES places in the ring. */
 static struct ltx_frames ltx_frames_of(const struct visit_scope *scope, int level, int32_t lag, int blocks) {
     const struct ltx_vae_state *state = scope->lane->state;
     const struct ltx_vae_level *l = &((const struct ltx_vae_settings *)scope->settings)->level[level];
     struct ltx_frames f = {.ring = state->level[level].ring, .n = ltx_level_frames(l, state->frames)};
-    int32_t size = f.ring.dim[0], moved = LTX_VAE_SLICES * blocks % size;
+    int32_t size = f.ring.dim[0], moved = CONV_SLICES * blocks % size;
     f.first = ltx_max(0, ltx_min(f.n, ltx_arrivals(l, state->chunk, lag, scope->chunk)));
     f.end = ltx_max(0, ltx_min(f.n, ltx_arrivals(l, state->chunk, lag, scope->chunk + 1)));
     f.place = (size - moved) % size;
@@ -50,7 +51,7 @@ static struct tensor ltx_frame(struct tensor frames, int32_t i) {
     return tensor_reshape(tensor_slice(frames, i, 1), 3, frames.dim + 1);
 }
 
-/* Returns frame t, or the first or last frame of the video beyond its ends. */
+/* Returns frame t of the ring; beyond the video's ends its first or last frame. */
 static struct tensor ltx_ring_frame(const struct ltx_frames *f, int32_t t) {
     int32_t size = f->ring.dim[0];
     t = ltx_max(0, ltx_min(t, f->n - 1));
@@ -63,12 +64,13 @@ static struct tensor ltx_cache(const struct visit_scope *scope, int level, int i
     return caches.rank ? tensor_slice(caches, LTX_VAE_BEFORE * i, LTX_VAE_BEFORE) : caches;
 }
 
-/* Puts the cached frames before the evaluation's first frame into the ring. */
+/* Copies the cached frames, which precede the evaluation's first frame, into the ring. */
 static void ltx_load(struct context *x, const struct ltx_frames *f, struct tensor cache) {
     for (int32_t t = ltx_max(0, f->first - LTX_VAE_BEFORE); t < f->first && cache.rank; t++)
         op_copy(x, ltx_ring_frame(f, t), ltx_frame(cache, t % LTX_VAE_BEFORE));
 }
 
+/* Copies the evaluation's last frames into the feature cache. */
 static void ltx_store(struct context *x, const struct ltx_frames *f, struct tensor cache) {
     for (int32_t t = ltx_max(f->first, f->end - LTX_VAE_BEFORE); t < f->end && cache.rank; t++)
         op_copy(x, ltx_frame(cache, t % LTX_VAE_BEFORE), ltx_ring_frame(f, t));
@@ -84,7 +86,7 @@ static struct tensor ltx_pixels(struct tensor map) {
     return tensor_reshape(map, 2, (int32_t[]){map.dim[0] * map.dim[1], map.dim[2]});
 }
 
-/* Rows and columns of a map, from row y and column x on, as a matrix [rows, columns * C]. */
+/* Returns the part of a map that begins at row y and column x, as a matrix [rows, columns * C]. */
 static struct tensor ltx_part(struct tensor map, int32_t y, int32_t x, int32_t rows, int32_t columns) {
     int64_t pixel = map.row_bytes, row = pixel * map.dim[1];
     char *at = map.data ? (char *)map.data + y * row + x * pixel : NULL;
@@ -103,9 +105,10 @@ static void ltx_reflect(struct context *x, const struct ltx_vae_settings *settin
     op_copy(x, tensor_slice(map, Y - 1, 1), tensor_slice(map, Y - 3, 1));
 }
 
-/* Adds the terms of slices [from, end) of a convolution to `sum`. The first slice adds bias and residual. */
-static void ltx_add_slices(struct context *x, struct tensor sum, const struct tensor in[LTX_VAE_SLICES],
-                           struct tensor residual, const struct ltx_vae_conv_weights *w, int from, int end,
+/* Adds the terms of slices [from, end) of a convolution to `sum`. Slice 0 overwrites `sum`, and adds bias and
+ * residual. */
+static void ltx_add_slices(struct context *x, struct tensor sum, const struct tensor in[CONV_SLICES],
+                           struct tensor residual, const struct sliced_conv_weights *w, int from, int end,
                            struct conv_options options) {
     struct epilogue parts = {.bias = w->bias, .residual = residual};
     for (int i = from; i < end; i++) {
@@ -114,11 +117,12 @@ static void ltx_add_slices(struct context *x, struct tensor sum, const struct te
     }
 }
 
+/* Computes one output frame of a convolution, of the input frames up to number `latest`. */
 static void ltx_convolve(struct context *x, struct tensor out, const struct ltx_frames *f, int32_t latest,
-                         const struct ltx_vae_conv_weights *w, struct conv_options options) {
-    struct tensor in[LTX_VAE_SLICES];
-    for (int i = 0; i < LTX_VAE_SLICES; i++) in[i] = ltx_ring_frame(f, latest - LTX_VAE_BEFORE + i);
-    ltx_add_slices(x, out, in, (struct tensor){0}, w, 0, LTX_VAE_SLICES, options);
+                         const struct sliced_conv_weights *w, struct conv_options options) {
+    struct tensor in[CONV_SLICES];
+    for (int i = 0; i < CONV_SLICES; i++) in[i] = ltx_ring_frame(f, latest - LTX_VAE_BEFORE + i);
+    ltx_add_slices(x, out, in, (struct tensor){0}, w, 0, CONV_SLICES, options);
 }
 
 /* ---- resnets ---- */
@@ -131,14 +135,14 @@ struct ltx_resnet {
     struct tensor h; /* [2, Y, X, C]: last two frames between the convolutions, frame t in entry t % 2 */
 };
 
-/* Input frame number `arrived` has arrived (or is a copy of the last one): computes one frame after the first
- * convolution and one output frame. The output's first term is computed before its input in r->h is
- * overwritten. */
+/* Computes one frame after the first convolution and one output frame, if their inputs up to frame `arrived`
+ * exist; frames after the video's end are copies of its last frame. The output's first term is computed
+ * before its input in r->h is overwritten. */
 static void ltx_resnet_step(struct context *x, const struct ltx_resnet *r, int32_t arrived) {
     int32_t n = r->in.n, middle = arrived - r->settings->lookahead, o = middle - r->settings->lookahead;
-    struct tensor h[LTX_VAE_SLICES], out = {0}, residual = {0};
+    struct tensor h[CONV_SLICES], out = {0}, residual = {0};
     bool overwrites = middle >= LTX_VAE_BEFORE && middle < n;
-    for (int i = 0; i < LTX_VAE_SLICES; i++)
+    for (int i = 0; i < CONV_SLICES; i++)
         h[i] = ltx_frame(r->h, ltx_max(0, ltx_min(middle - LTX_VAE_BEFORE + i, n - 1)) % LTX_VAE_BEFORE);
     if (o >= 0) {
         out = ltx_ring_frame(&r->out, o);
@@ -151,11 +155,11 @@ static void ltx_resnet_step(struct context *x, const struct ltx_resnet *r, int32
         ltx_reflect(x, r->settings, to);
     }
     if (o < 0) return;
-    ltx_add_slices(x, out, h, residual, &r->w->conv2, overwrites, LTX_VAE_SLICES, ltx_normed);
+    ltx_add_slices(x, out, h, residual, &r->w->conv2, overwrites, CONV_SLICES, ltx_normed);
     ltx_reflect(x, r->settings, out);
 }
 
-/* Copies the feature cache entries of frames [first, end), without negative frame numbers. */
+/* Copies the feature cache entries of frames [first, end); skips negative frame numbers. */
 static void ltx_copy_cache(struct context *x, struct tensor to, struct tensor from, int32_t first,
                            int32_t end) {
     for (int32_t t = ltx_max(0, first); t < end; t++)
@@ -207,23 +211,23 @@ static struct tensor ltx_latent_map(struct context *x, const struct visit_scope 
     return wider;
 }
 
-/* The whole latent is there, so the first convolution needs no feature cache and does not lag. */
+/* The whole latent is in memory, so the first convolution needs no feature cache and does not lag. */
 void ltx_vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct ltx_vae_settings *settings = scope->settings;
     struct ltx_frames out = ltx_frames_of(scope, 0, 0, 0);
     uint64_t used = x->scratch->used;
     for (int32_t t = out.first; t < out.end; t++, x->scratch->used = used) {
-        struct tensor in[LTX_VAE_SLICES], to = ltx_ring_frame(&out, t);
-        for (int i = 0; i < LTX_VAE_SLICES; i++)
+        struct tensor in[CONV_SLICES], to = ltx_ring_frame(&out, t);
+        for (int i = 0; i < CONV_SLICES; i++)
             in[i] = ltx_latent_map(x, scope, t + settings->lookahead - LTX_VAE_BEFORE + i);
-        ltx_add_slices(x, to, in, (struct tensor){0}, weights, 0, LTX_VAE_SLICES, ltx_plain);
+        ltx_add_slices(x, to, in, (struct tensor){0}, weights, 0, CONV_SLICES, ltx_plain);
         ltx_reflect(x, settings, to);
     }
 }
 
-/* Writes frame `half` of the frames that depth to space makes of `map` to `out`. in: the upsampling's input,
- * shuffled likewise and repeated along the channels, which is added; rank 0: none. The border of a larger
- * map is two pixels wide at first. */
+/* Depth to space: writes to `out` the frame patches->frame of the frames that `map` holds. in: input of the
+ * upsampling, which the shortcut shuffles likewise, repeats along the channels and adds; rank 0: no shortcut.
+ * Doubled rows and columns have a border of two pixels, of which the outer ones are cut. */
 static void ltx_shuffle(struct context *x, const struct ltx_vae_settings *settings, struct tensor out,
                         struct tensor map, struct tensor in, const struct patches *patches) {
     int32_t Y = map.dim[0] * patches->side, X = map.dim[1] * patches->side, C = out.dim[2];
@@ -252,7 +256,7 @@ static struct patches ltx_step_patches(const struct ltx_vae_level *l, int32_t fr
                             .frame = frame};
 }
 
-void ltx_vae_forward_upsample(struct context *x, const struct ltx_vae_conv_weights *w,
+void ltx_vae_forward_upsample(struct context *x, const struct sliced_conv_weights *w,
                               const struct visit_scope *scope, int level) {
     const struct ltx_vae_settings *settings = scope->settings;
     const struct ltx_vae_level *l = &settings->level[level];
@@ -280,13 +284,13 @@ void ltx_vae_forward_upsample(struct context *x, const struct ltx_vae_conv_weigh
     ltx_store(x, &in, cache);
 }
 
-/* Patches of pixels at the image's end, columns (c, x, y) as in the reference. */
+/* Returns the patches between pixels and channels; values in order (c, x, y), as in the reference. */
 static struct patches ltx_pixel_patches(const struct ltx_vae_settings *settings) {
     return (struct patches){.side = settings->patch, .order = PATCH_COLUMNS_FIRST, .pixels = true};
 }
 
 void ltx_vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct ltx_vae_conv_weights *w = weights;
+    const struct sliced_conv_weights *w = weights;
     const struct ltx_vae_settings *settings = scope->settings;
     int level = settings->n_levels - 1;
     const struct ltx_vae_level *l = &settings->level[level];
@@ -314,7 +318,7 @@ void ltx_vae_forward_picture_out(struct context *x, const void *weights, const s
 /* ---- encoder ---- */
 
 void ltx_vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct ltx_vae_conv_weights *w = weights;
+    const struct sliced_conv_weights *w = weights;
     const struct ltx_vae_settings *settings = scope->settings;
     struct ltx_frames out = ltx_frames_of(scope, 0, 0, 0), in = out;
     struct tensor pictures = scope->lane->picture;
@@ -332,9 +336,9 @@ void ltx_vae_forward_picture_in(struct context *x, const void *weights, const st
     ltx_store(x, &in, cache);
 }
 
-/* Space to depth of a convolution's result, plus means of neighbouring channels of the input shuffled
- * likewise. Where time is halved, two frames make one; the video's first frame counts twice. */
-void ltx_vae_forward_downsample(struct context *x, const struct ltx_vae_conv_weights *w,
+/* Space to depth of a convolution's result, plus the shortcut: the input shuffled likewise, as means of
+ * groups of channels. If time is halved, two frames become one; the video's first frame counts twice. */
+void ltx_vae_forward_downsample(struct context *x, const struct sliced_conv_weights *w,
                                 const struct visit_scope *scope, int level) {
     const struct ltx_vae_settings *settings = scope->settings;
     const struct ltx_vae_level *l = &settings->level[level];
@@ -356,15 +360,15 @@ void ltx_vae_forward_downsample(struct context *x, const struct ltx_vae_conv_wei
 }
 
 void ltx_vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
-    const struct ltx_vae_conv_weights *w = weights;
+    const struct sliced_conv_weights *w = weights;
     const struct ltx_vae_settings *settings = scope->settings;
     const struct ltx_vae_level *l = &settings->level[settings->n_levels - 1];
     struct ltx_frames in = ltx_frames_of(scope, settings->n_levels - 1, 0, l->resnets);
     struct tensor cache = ltx_cache(scope, settings->n_levels - 1, 2 * l->resnets);
     struct tensor moments = scope->lane->moments, all = ltx_pixels(moments), mean = moments;
     int32_t C = moments.dim[2] / 2;
-    struct ltx_vae_conv_weights means = {.bias = tensor_slice(w->bias, 0, C)};
-    for (int i = 0; i < LTX_VAE_SLICES; i++) means.weight[i] = tensor_slice(w->weight[i], 0, C);
+    struct sliced_conv_weights means = {.bias = tensor_slice(w->bias, 0, C)};
+    for (int i = 0; i < CONV_SLICES; i++) means.weight[i] = tensor_slice(w->weight[i], 0, C);
     mean.dim[2] = C;
     ltx_load(x, &in, cache);
     ltx_convolve(x, mean, &in, in.end - 1, &means, ltx_normed);
@@ -385,21 +389,22 @@ void ltx_vae_derive_levels(struct ltx_vae_settings *s, int32_t first_rate, bool 
     }
 }
 
-/* Number of frames by which the decoder's output lags. */
+/* Returns the number of frames by which the decoder's output lags. */
 static int32_t ltx_last_lag(const struct ltx_vae_settings *s) {
     const struct ltx_vae_level *last = &s->level[s->n_levels - 1];
     return last->lag + s->lookahead * (2 * last->resnets + 1);
 }
 
-/* Number of latent frames, counted up to the end of the last evaluation: those after the video's latent
- * frames only let the output catch up. */
+/* Returns the number of latent frames of all evaluations: those of the video, and further ones that let the
+ * output catch up. */
 static int32_t ltx_all_latents(const struct ltx_vae_settings *s, int32_t latent_frames) {
     int32_t rate = s->level[s->n_levels - 1].rate;
     return latent_frames + (ltx_last_lag(s) + rate - 1) / rate;
 }
 
-/* One latent frame per chunk needs the least memory. One or two latent frames are a single chunk, whose
- * buffers are about as large as those of one latent frame (8 video frames). */
+/* Returns the latent frames per chunk. One needs the least memory; long videos need more, because a run has
+ * at most FRAME_CHUNKS_MAX chunks. One or two latent frames are a single chunk, whose buffers are about as
+ * large as those of one latent frame (8 video frames). */
 static int32_t ltx_chunk(const struct ltx_vae_settings *s, int32_t latent_frames) {
     enum { SINGLE_CHUNK_MAX = 2 };
     int32_t all = ltx_all_latents(s, latent_frames);
@@ -429,8 +434,8 @@ struct ltx_arenas {
     bool *ok;
 };
 
-/* Declares rings and caches. Y, X: size of the first level without border. Levels alternate between two
- * memory blocks for their rings. */
+/* Declares rings and, if the video has several chunks, feature caches. Y, X: size of the first level without
+ * border. The rings of the levels alternate between two memory blocks. */
 static void ltx_declare(const struct ltx_vae_settings *s, struct ltx_vae_state *state, int32_t Y, int32_t X,
                         bool several, bool encodes, const struct ltx_arenas *to) {
     struct tensor memory[2];
@@ -439,8 +444,7 @@ static void ltx_declare(const struct ltx_vae_settings *s, struct ltx_vae_state *
     for (int i = 0; i < s->n_levels; i++) {
         const struct ltx_vae_level *l = &s->level[i];
         int32_t most = ltx_min(l->rate * state->chunk, ltx_level_frames(l, state->frames));
-        int32_t border = 2 * s->border,
-                size[4] = {most + LTX_VAE_SLICES, Y + border, X + border, l->channels};
+        int32_t border = 2 * s->border, size[4] = {most + CONV_SLICES, Y + border, X + border, l->channels};
         for (int k = 0; k < 4; k++) dim[i][k] = size[k];
         int64_t needs = ((int64_t)size[0] * size[1] * size[2] * size[3] + LTX_VAE_ROW - 1) / LTX_VAE_ROW;
         if (needs > rows[i % 2]) rows[i % 2] = needs;

@@ -1,18 +1,18 @@
 /* Forward functions of the blocks of LTX-2's video VAE. Tensor names and configuration: vae_ltx2.c.
  *
- * A convolution over time and space is the sum of three 2D convolutions, of input frames o - 1, o and o + 1
- * for output frame o (decoder), or of frames o - 2, o - 1 and o (causal). Frames before the first and after
- * the last are copies of these two. So a decoder's convolution lags its input by one frame, and a resnet by
- * two; after the last frame each convolution gets that frame once more.
+ * A convolution over time and space is the sum of three 2D convolutions: of input frames o - 1, o and o + 1
+ * for output frame o (decoder), or of frames o - 2, o - 1 and o (causal). The first frame is repeated before
+ * the video, the last one after it. A decoder's convolution therefore lags its input by one frame, and a
+ * resnet by two.
  *
- * A chunk is `chunk` latent frames long. In each evaluation the frames of a chunk enter the first level, and
- * every layer computes the output frames that have become possible: as many per evaluation, but later by the
- * layer's lag (struct ltx_vae_level). Evaluations after the last latent frame complete the video. Each layer
- * keeps its last two input frames in a feature cache, so each frame is computed once, and its bits do not
- * depend on the chunk. A latent of one or two frames is one chunk, without caches.
+ * A chunk is `chunk` latent frames long. In each evaluation the frames of one chunk enter the first level,
+ * and every layer computes the output frames whose input is complete: as many frames as the chunk has, but
+ * later by the layer's lag (struct ltx_vae_level). Evaluations after the last latent frame complete the
+ * video. Each convolution keeps its last two input frames in a feature cache, so each frame is computed once,
+ * and its bits do not depend on the chunk. A latent of one or two frames is one chunk, without caches.
  *
- * The frames of a level lie in a ring of frames. The two frames before a block's first input frame precede it
- * in the ring. The block writes its output three places before its input, over input frames that no
+ * The frames of a level lie in a ring. Two earlier frames, loaded from the feature cache, precede a block's
+ * input in the ring. The block writes its output three places before its input, over input frames that no
  * convolution reads any more.
  *
  * With reflection padding (LTX-2.0's decoder) feature maps have a border of one pixel, which is filled with
@@ -23,18 +23,19 @@
 
 #include "engine/run/family.h"
 #include "kernels/ops.h"
+#include "models/conv_slices.h"
 
 /* LTX_VAE_BEFORE: frames before the current one that a causal convolution reads. LTX_VAE_ROW: floats per row
  * of a ring's memory, enough that the largest published models need fewer than 2^31 rows. */
-enum { LTX_VAE_LEVELS_MAX = 6, LTX_VAE_SLICES = 3, LTX_VAE_BEFORE = 2, LTX_VAE_ROW = 1024 };
+enum { LTX_VAE_LEVELS_MAX = 6, LTX_VAE_BEFORE = CONV_SLICES - 1, LTX_VAE_ROW = 1024 };
 
 /* A level in execution order: resnets, then resampling to the next level, or the last convolution. */
 struct ltx_vae_level {
     int32_t channels, resnets;
     int32_t rate;       /* frames per latent frame; the first latent frame is one frame */
     int32_t time, side; /* factors of the resampling to the next level, 1 or 2 each */
-    int32_t lag;        /* number of frames by which the level's first input lags */
-    bool residual;      /* the upsampling adds the shuffled input */
+    int32_t lag;        /* number of frames by which the level's input lags */
+    bool residual;      /* the upsampling has a shortcut: it adds its shuffled input */
 };
 
 struct ltx_vae_settings {
@@ -42,7 +43,7 @@ struct ltx_vae_settings {
     int lookahead; /* 1: convolutions read one later frame; 0: they are causal */
     int border;    /* 1: feature maps have a border for reflection padding */
     int patch;     /* side of the patches of pixels at the image's end */
-    int chunk;     /* latent frames per chunk; 0: ltx_vae_chunk chooses. Only tests set it. */
+    int chunk;     /* latent frames per chunk; 0: computed from the length (ltx_chunk). Only tests set it. */
     struct ltx_vae_level level[LTX_VAE_LEVELS_MAX];
 };
 
@@ -56,30 +57,26 @@ struct ltx_vae_level_state {
 };
 
 struct ltx_vae_state {
-    int32_t frames; /* latent frames; in encoders of a video, more than any video has */
+    int32_t frames; /* latent frames; in encoders of a video, a number above that of any video */
     int32_t chunk;  /* latent frames per chunk */
     struct ltx_vae_level_state level[LTX_VAE_LEVELS_MAX];
     struct tensor in; /* encoder: feature cache of the first convolution's input */
 };
 
-struct ltx_vae_conv_weights {
-    struct tensor weight[LTX_VAE_SLICES], bias; /* kernel slices from the earliest frame to the latest */
-};
-
 struct ltx_vae_resnet_weights {
-    struct ltx_vae_conv_weights conv1, conv2;
+    struct sliced_conv_weights conv1, conv2;
 };
 
 /* Runs resnet i of a level. */
 void ltx_vae_forward_resnet(struct context *x, const struct ltx_vae_resnet_weights *w,
                             const struct visit_scope *scope, int level, int i);
-/* Forward functions of the other blocks; level: the level before the resampling. */
+/* Forward functions of the other blocks. level: the level before the resampling. */
 void ltx_vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope);
-void ltx_vae_forward_upsample(struct context *x, const struct ltx_vae_conv_weights *w,
+void ltx_vae_forward_upsample(struct context *x, const struct sliced_conv_weights *w,
                               const struct visit_scope *scope, int level);
 void ltx_vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 void ltx_vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
-void ltx_vae_forward_downsample(struct context *x, const struct ltx_vae_conv_weights *w,
+void ltx_vae_forward_downsample(struct context *x, const struct sliced_conv_weights *w,
                                 const struct visit_scope *scope, int level);
 /* Writes the mean to the first half of the columns of lane.moments, and 0 to the other half. */
 void ltx_vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);

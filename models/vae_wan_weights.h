@@ -6,21 +6,11 @@
 #include "models/vae_wan_half.h"
 
 /* Further kinds of weight rows. GAMMA: weight of an RMS norm over each pixel's channels, stored in files with
- * trailing axes of size 1. CAUSAL: all time slices of a causal convolution (struct causal_conv_weights). */
+ * trailing axes of size 1. CAUSAL: all time slices of a causal convolution (struct sliced_conv_weights). */
 #define FIELD_GAMMA(S, field, ...) struct tensor field;
 #define ROW_GAMMA(S, field, channels, axes, ...)                                                             \
     WEIGHT_ROW(S, field, (.rank = 1, .dim = {channels}, .ones = axes), ".gamma", __VA_ARGS__)
-#define ROW_CAUSAL_SLICE(S, field, i, out, in, frames, side, ...)                                            \
-    WEIGHT_ROW(S, field.weight[i],                                                                           \
-               (.rank = 4, .dim = {out, in, side, side}, .slices = frames,                                   \
-                .before_last = CAUSAL_SLICES - 1 - (i), .init_scale = 1),                                    \
-               ".weight", __VA_ARGS__)
-#define ROW_CAUSAL(S, field, ...)                                                                            \
-    ROW_CAUSAL_SLICE(S, field, 0, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_SLICE(S, field, 1, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_SLICE(S, field, 2, __VA_ARGS__)                                                               \
-    ROW_CAUSAL_BIAS(S, field, __VA_ARGS__)
-#define ROW_CAUSAL_BIAS(S, field, out, in, frames, side, ...) ROW_BIAS(S, field.bias, out, __VA_ARGS__)
+#define ROW_CAUSAL(S, field, ...) ROWS_SLICED_CONV(S, field., "", __VA_ARGS__)
 
 /* clang-format off */
 /* Lists of weights. CONV is CONV3D in blocks for one image, which use only the last time slice of a

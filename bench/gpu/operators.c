@@ -206,28 +206,55 @@ static void rope(struct call *c) {
     op_rope(c->x, out, in, table, rotation);
 }
 
-/* RoPE with a table by axis (LTX). c->n holds: frames, side of a frame in tokens, heads, head size. */
+/* Part of one axis in a RoPE table (LTX). c->n holds: positions, frequencies. */
+static void rope_axis(struct call *c) {
+    struct rope_axis axis = {.theta = 1e4, .step = 1, .numerator = 1, .denominator = 1, .size = 2048};
+    op_rope_axis(c->x, context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){c->n[0], c->n[1], 2}), axis);
+}
+
+/* RoPE with a table of one part per axis (LTX). c->n holds: frames, side of a frame in tokens, heads, head
+ * size. */
 static void rope_by_axes(struct call *c) {
     enum { AXES = 3 };
     int32_t frames = c->n[0], side = c->n[1], pairs = c->n[2] * c->n[3] / 2;
     struct tensor in = matrix(c, DTYPE_F32, frames * side * side, 2 * pairs);
     struct tensor table = context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){frames + 2 * side, pairs / AXES, 2});
-    struct rotation rotation = {
-        .heads = c->n[2], .pairs = ROPE_HALVES, .axes = {AXES, {frames, side, side}, .still = pairs % AXES}};
+    struct rotation rotation = {.heads = c->n[2],
+                                .pairs = ROPE_HALVES,
+                                .axes = {AXES, {frames, side, side}, .n_unrotated = pairs % AXES}};
     op_rope(c->x, operand(c, in.dim[0], in.dim[1]), in, table, rotation);
 }
 
-/* Gates of heads (LTX-2.3). c->n holds: tokens, heads, head size. */
+/* GLU with one gate per head (LTX-2.3). c->n holds: tokens, heads, head size. */
 static void head_gates(struct call *c) {
     struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]),
                   b = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
     op_glu(c->x, operand(c, c->n[0], b.dim[1]), a, b, ACTIVATION_SIGMOID_TWICE);
 }
 
+/* Group ranges of a text encoder's hidden states (LTX-2). c->n holds: tokens, columns. */
 static void group_range(struct call *c) {
     enum { GROUPS = 4 };
     struct tensor in = context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){1, c->n[0], c->n[1]});
     op_group_range(c->x, matrix(c, DTYPE_F32, GROUPS, 2), in, GROUPS, 8, 1e-6f);
+}
+
+/* Operators on waves (LTX-2's vocoder). c->n holds: samples, channels. */
+static void leaky_relu(struct call *c) {
+    struct tensor wave = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_map(c->x, wave, wave, MAP_LEAKY_RELU, 0.1f);
+}
+
+static void snake(struct call *c) {
+    struct snake weights = {row(c, c->n[1]), row(c, c->n[1]), row(c, SNAKE_TAPS), row(c, SNAKE_TAPS)};
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_snake(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[1]), in, weights);
+}
+
+static void sinc_up(struct call *c) {
+    enum { RATIO = 3 };
+    struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
+    op_sinc_up(c->x, matrix(c, DTYPE_F32, RATIO * c->n[0], c->n[1]), in, (struct tensor){0}, RATIO);
 }
 
 static void swiglu(struct call *c) {
@@ -429,9 +456,13 @@ static void list_bytes(struct list *l, const struct sizes *s) {
     add(l, (struct bench_case){"rope", "normed heads, interleaved", rope, {s->T, s->H, s->D, ROPE_INTERLEAVED}, 0, b, 2});
     add(l, (struct bench_case){"rope", "normed heads, halves", rope, {s->T, s->H, s->D, ROPE_HALVES}, 0, b, 0});
     add(l, (struct bench_case){"rope_table", "", rope_table, {s->latent * s->latent / 4, 128}, 0, b, 0});
-    add(l, (struct bench_case){"rope", "by axes, halves", rope_by_axes, {s->latent / 8, s->latent / 8, s->H, s->D}, 0, b, 0});
-    add(l, (struct bench_case){"glu", "gates of heads", head_gates, {s->T, s->H, s->D}, 0, b, 0});
+    add(l, (struct bench_case){"rope_axis", "", rope_axis, {s->latent, s->C / 6}, 0, b, 0});
+    add(l, (struct bench_case){"rope", "table by axis, halves", rope_by_axes, {s->latent / 8, s->latent / 8, s->H, s->D}, 0, b, 0});
+    add(l, (struct bench_case){"glu", "one gate per head", head_gates, {s->T, s->H, s->D}, 0, b, 0});
     add(l, (struct bench_case){"group_range", "", group_range, {s->text, s->text_F}, 0, b, 0});
+    add(l, (struct bench_case){"map", "leaky ReLU", leaky_relu, {40 * s->side, s->wide / 4}, 0, b, 0});
+    add(l, (struct bench_case){"snake", "", snake, {40 * s->side, s->wide / 4}, 0, b, 0});
+    add(l, (struct bench_case){"sinc_up", "ratio 3", sinc_up, {40 * s->side, 2}, 0, b, 0});
     add(l, (struct bench_case){"glu", "a chunk", swiglu, {s->chunk, s->F}, 0, b, 2});
     add(l, (struct bench_case){"glu", "all", swiglu, {s->T, s->F}, 0, b, 0});
     add(l, (struct bench_case){"glu", "T5's, GELU", geglu, {s->text, s->t5_F}, 0, b, 0});

@@ -146,9 +146,9 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
 
 /* Norm applied to a convolution's input pixels: group norm, RMS norm, or none. */
 struct conv_norm {
-    bool groups, pixels;          /* group norm; RMS norm of each pixel */
+    bool groups, pixels;          /* a group norm; an RMS norm of each pixel */
     struct channel_norm channels; /* vectors of the group norm */
-    const float *factor;          /* weight of the RMS norm, or NULL */
+    const float *factor;          /* weight of the RMS norm; NULL: 1 */
     float eps;
 };
 

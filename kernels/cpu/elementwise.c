@@ -36,8 +36,11 @@ static void glu_rows(const void *context, int64_t first, int64_t end, int member
     int64_t columns = tensor_columns(&op->out), gates = tensor_columns(&op->in[0]), head = columns / gates;
     for (int64_t i = first; i < end; i++) {
         float *to = tensor_row(&op->out, i), *a = tensor_row(&op->in[0], i), *b = tensor_row(&op->in[1], i);
-        if (head == 1) rows[op->activation](to, a, b, columns);
-        for (int64_t h = 0; h < gates && head > 1; h++) {
+        if (head == 1) {
+            rows[op->activation](to, a, b, columns);
+            continue;
+        }
+        for (int64_t h = 0; h < gates; h++) {
             float factor;
             simd_activate(op->activation, &factor, a + h, 1);
             glu_head(to + h * head, factor, b + h * head, head);

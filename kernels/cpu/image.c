@@ -25,12 +25,12 @@ static struct token_coords patch_corner(const struct patched *p, int64_t token) 
     return (struct token_coords){place.row * side, place.column * side};
 }
 
-/* Returns the number of values that a token has of the image: of one frame. */
+/* Returns the number of values of one frame in a token. */
 static int32_t patch_values(const struct patched *p) {
     return p->channels * p->patches.side * p->patches.side;
 }
 
-/* Returns the token's column of value i of the image. */
+/* Returns the token's column of value i of frame patches.frame; tokens are ordered (c, frame, y, x). */
 static int64_t patch_column(const struct patched *p, int32_t i) {
     if (p->patches.frames < 2) return i;
     int32_t area = p->patches.side * p->patches.side;

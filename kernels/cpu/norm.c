@@ -27,7 +27,9 @@ WIDE static double sum_values(const float *x, int64_t n) {
 
 /* Vectors of an RMS norm. */
 struct vectors {
-    const float *factor;       /* weight * (1 + scale); zero_centered: (1 + weight) * (1 + scale); NULL: 1 */
+    /* weight * (1 + scale), or (1 + weight) * (1 + scale) if zero_centered; NULL: neither, nor shift, gate or
+     * base */
+    const float *factor;
     const float *gate, *shift; /* tanh(gate); shift; each NULL if absent */
 };
 
@@ -50,8 +52,8 @@ static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     const float *plain = weights_vector(&op->modulation.gate, gate);
     for (int64_t i = 0; plain && i < c; i++) gate[i] = tanhf(plain[i]);
     const float *shift = op->modulation.shift.data;
-    bool none = !weighted && !scale && !shift && !plain && !op->modulation.base.rank;
-    return (struct vectors){none ? NULL : factor, plain ? gate : NULL, shift};
+    bool bare = !weighted && !scale && !shift && !plain && !op->modulation.base.rank;
+    return (struct vectors){bare ? NULL : factor, plain ? gate : NULL, shift};
 }
 
 /* Applies an RMS norm to one row of c values and adds the residual row `base`, unless NULL. `base` and `from`
@@ -283,31 +285,32 @@ static enum status cpu_statistics_run(struct cpu *cpu, const struct op *op, char
 
 const struct cpu_operator cpu_group_statistics = {.cost = statistics_cost, .run = cpu_statistics_run};
 
-/* Sum and extremes of some values. */
-struct extent {
+/* Sum, minimum and maximum of values. */
+struct range {
     double sum;
-    float least, most;
+    float min, max;
 };
 
-/* Adds n values: eight partial sums and extremes, then one fixed tree, as in sum_values. */
-WIDE static void extent_add(struct extent *extent, const float *x, int64_t n) {
-    float least[8], most[8];
-    for (int j = 0; j < 8; j++) least[j] = extent->least, most[j] = extent->most;
+/* Adds n values to a range. Minimum and maximum are kept in eight parts, which the compiler vectorises. NaN
+ * changes only the sum. */
+WIDE static void range_add(struct range *range, const float *x, int64_t n) {
+    float min[8], max[8];
+    for (int j = 0; j < 8; j++) min[j] = range->min, max[j] = range->max;
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
         for (int j = 0; j < 8; j++) {
-            least[j] = x[i + j] < least[j] ? x[i + j] : least[j];
-            most[j] = x[i + j] > most[j] ? x[i + j] : most[j];
+            min[j] = x[i + j] < min[j] ? x[i + j] : min[j];
+            max[j] = x[i + j] > max[j] ? x[i + j] : max[j];
         }
     for (int j = 0; i < n; i++, j++) {
-        least[j] = x[i] < least[j] ? x[i] : least[j];
-        most[j] = x[i] > most[j] ? x[i] : most[j];
+        min[j] = x[i] < min[j] ? x[i] : min[j];
+        max[j] = x[i] > max[j] ? x[i] : max[j];
     }
     for (int j = 0; j < 8; j++) {
-        extent->least = least[j] < extent->least ? least[j] : extent->least;
-        extent->most = most[j] > extent->most ? most[j] : extent->most;
+        range->min = min[j] < range->min ? min[j] : range->min;
+        range->max = max[j] > range->max ? max[j] : range->max;
     }
-    extent->sum += sum_values(x, n);
+    range->sum += sum_values(x, n);
 }
 
 /* Computes mean and scale / (max - min + eps) of groups of channels; a group's pixels are added in order. */
@@ -316,11 +319,11 @@ static void range_groups(const void *context, int64_t first, int64_t end, int me
     const struct op *op = context;
     int64_t each = op->in[0].dim[2] / op->n, pixels = tensor_rows(&op->in[0]);
     for (int64_t g = first; g < end; g++) {
-        struct extent extent = {0, INFINITY, -INFINITY};
-        for (int64_t i = 0; i < pixels; i++) extent_add(&extent, tensor_row(&op->in[0], i) + g * each, each);
+        struct range range = {0, INFINITY, -INFINITY};
+        for (int64_t i = 0; i < pixels; i++) range_add(&range, tensor_row(&op->in[0], i) + g * each, each);
         float *out = (float *)op->out.data + 2 * g;
-        out[0] = (float)(extent.sum / ((double)pixels * (double)each));
-        out[1] = op->scale / (extent.most - extent.least + op->eps);
+        out[0] = (float)(range.sum / ((double)pixels * (double)each));
+        out[1] = op->scale / (range.max - range.min + op->eps);
     }
 }
 

@@ -137,49 +137,47 @@ static void rope_cost(const struct cpu *cpu, const struct op *op, struct op_cost
     if (op->in[2].rank) cost->workspace_bytes = sizeof(float) * (uint64_t)op->in[2].dim[0];
 }
 
-enum { HEAD_MOST = 512 }; /* limit of op_rope */
-
 struct rope_work {
     const struct op *op;
     const float *factor; /* weight of the RMS norm of each head, or NULL */
 };
 
-/* Place of a token in a table by axis: the table row of its position on each axis, and the pair of its row of
- * heads that is next. */
-struct axis_place {
-    const float *rows[ROPE_AXES_MOST];
-    int32_t still, axis; /* pairs that do not rotate before the next pair that does; axis of that pair */
-    int64_t frequency;   /* frequency of that pair */
+/* Iterator over the pairs of one token, for a table with one part per axis. */
+struct axis_pairs {
+    const float *rows[TOKEN_AXES_MAX]; /* table row of the token's position on each axis */
+    int32_t n_unrotated;               /* unrotated pairs that are left */
+    int32_t axis;                      /* axis and frequency of the next rotated pair */
+    int64_t frequency;
 };
 
-static struct axis_place axis_place(const struct op *op, int64_t token) {
+static struct axis_pairs axis_pairs_begin(const struct op *op, int64_t token) {
     const struct rope_axes *axes = &op->rotation.axes;
     const struct tensor *table = &op->in[1];
-    struct axis_place place = {.still = axes->still};
+    struct axis_pairs pairs = {.n_unrotated = axes->n_unrotated};
     int64_t row = table->dim[0];
-    token += axes->first;
-    for (int a = ROPE_AXES_MOST - 1; a >= axes->n_axes; a--) token /= axes->extent[a] ? axes->extent[a] : 1;
+    token += axes->first_token;
+    for (int a = TOKEN_AXES_MAX - 1; a >= axes->n_axes; a--) token /= axes->extent[a] ? axes->extent[a] : 1;
     for (int a = axes->n_axes - 1; a >= 0; a--) {
         row -= axes->extent[a];
-        place.rows[a] = (const float *)table->data + 2 * table->dim[1] * (row + token % axes->extent[a]);
+        pairs.rows[a] = (const float *)table->data + 2 * table->dim[1] * (row + token % axes->extent[a]);
         token /= axes->extent[a];
     }
-    return place;
+    return pairs;
 }
 
-/* Writes cosines and sines of the next n pairs, those of one head. */
-static void gather_turns(const struct rope_axes *axes, struct axis_place *place, float *turns, int64_t n) {
-    for (int64_t i = 0; i < n; i++, turns += 2) {
-        if (place->still > 0) {
-            place->still--;
-            turns[0] = 1;
-            turns[1] = 0;
+/* Writes cosines and sines of the next n pairs, those of one head, to `to`. */
+static void axis_pairs_read(struct axis_pairs *pairs, int n_axes, float *to, int64_t n) {
+    for (int64_t i = 0; i < n; i++, to += 2) {
+        if (pairs->n_unrotated > 0) {
+            pairs->n_unrotated--;
+            to[0] = 1;
+            to[1] = 0;
             continue;
         }
-        memcpy(turns, place->rows[place->axis] + 2 * place->frequency, 2 * sizeof *turns);
-        if (++place->axis < axes->n_axes) continue;
-        place->axis = 0;
-        place->frequency++;
+        memcpy(to, pairs->rows[pairs->axis] + 2 * pairs->frequency, 2 * sizeof *to);
+        if (++pairs->axis < n_axes) continue;
+        pairs->axis = 0;
+        pairs->frequency++;
     }
 }
 
@@ -187,25 +185,25 @@ static void rope_rows(const void *context, int64_t first, int64_t end, int membe
     (void)member;
     const struct rope_work *w = context;
     const struct tensor *in = &w->op->in[0], *table = &w->op->in[1];
-    const struct rope_axes *axes = &w->op->rotation.axes;
+    int n_axes = w->op->rotation.axes.n_axes;
     int64_t pairs = in->dim[1] / w->op->n / 2;
     for (int64_t t = first; t < end; t++) {
-        float gathered[HEAD_MOST];
-        const float *turns = axes->n_axes ? gathered : (const float *)table->data + 2 * pairs * t;
-        struct axis_place place = {0};
-        if (axes->n_axes) place = axis_place(w->op, t);
+        float of_head[ROPE_HEAD_MAX];
+        const float *cos_sin = n_axes ? of_head : (const float *)table->data + 2 * pairs * t;
+        struct axis_pairs by_axis = {0};
+        if (n_axes) by_axis = axis_pairs_begin(w->op, t);
         for (int64_t i = 0; i < in->dim[1]; i += 2 * pairs) { /* one head */
             float *to = tensor_row(&w->op->out, t) + i;
             const float *from = tensor_row(in, t) + i;
-            if (axes->n_axes) gather_turns(axes, &place, gathered, pairs);
+            if (n_axes) axis_pairs_read(&by_axis, n_axes, of_head, pairs);
             if (w->factor)
                 rms_norm_run(to, from, w->factor, w->op->eps, 2 * pairs);
             else if (to != from)
                 memcpy(to, from, 2 * (size_t)pairs * sizeof *to);
             if (w->op->rotation.pairs == ROPE_HALVES)
-                cpu_rotate_halves(to, turns, pairs);
+                cpu_rotate_halves(to, cos_sin, pairs);
             else
-                cpu_rotate_interleaved(to, turns, pairs);
+                cpu_rotate_interleaved(to, cos_sin, pairs);
         }
     }
 }

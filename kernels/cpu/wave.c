@@ -45,23 +45,23 @@ const struct cpu_operator cpu_map = {.rows = map_rows};
 
 enum { SNAKE_CHANNELS = 64, SNAKE_UP = SNAKE_TAPS / 2 };
 
-/* Channels of a wave that snake_part computes, and their factors. The 2x upsampled wave has its gain of 2 in
- * the filter. */
+/* A group of channels of a wave, with their weights. */
 struct snake_part {
     const struct tensor *out, *in;
-    int64_t channel;
-    int n;
+    int64_t channel;                                        /* first channel */
+    int n;                                                  /* number of channels */
     float alpha[SNAKE_CHANNELS], amplitude[SNAKE_CHANNELS]; /* e^a and 1 / (e^b + 1e-9) */
-    float up[SNAKE_TAPS], down[SNAKE_TAPS];
+    float up[SNAKE_TAPS], down[SNAKE_TAPS]; /* filters; up: times the upsampling's gain of 2 */
 };
 
 static int64_t clamped(int64_t i, int64_t n) {
     return i < 0 ? 0 : i < n ? i : n - 1;
 }
 
-/* Computes rows [first, end) of the part. The last SNAKE_TAPS rows of the upsampled wave stay in a ring. The
- * angle is reduced by multiples of pi in double, so sin has f32 precision up to angles of 1e9. The polynomial
- * is Taylor's up to x^13: its error at pi/2 is 6e-9. */
+/* Computes rows [first, end) of a group of channels. A ring holds the last SNAKE_TAPS rows of the upsampled
+ * wave; `at` is a row of that wave, at the ends possibly outside. The angle is reduced by multiples of pi in
+ * double (adding 1.5 * 2^52 rounds to an integer), so sin has f32 precision up to angles of 1e9. The
+ * polynomial is the Taylor series up to x^13: its error at pi/2 is 6e-9. */
 WIDE static void snake_rows_of(const struct snake_part *p, int64_t first, int64_t end) {
     int64_t rows = p->in->dim[0];
     int n = p->n;
@@ -76,8 +76,8 @@ WIDE static void snake_rows_of(const struct snake_part *p, int64_t first, int64_
             float v = x[0][c] * tap[0] + x[1][c] * tap[2] + x[2][c] * tap[4] + x[3][c] * tap[6] +
                       x[4][c] * tap[8] + x[5][c] * tap[10];
             double angle = (double)(v * p->alpha[c]);
-            double turns = (angle * 0.31830988618379067154 + 6755399441055744.0) - 6755399441055744.0;
-            float r = (float)(angle - turns * 3.14159265358979323846), q = r * r;
+            double periods = (angle * 0.31830988618379067154 + 6755399441055744.0) - 6755399441055744.0;
+            float r = (float)(angle - periods * 3.14159265358979323846), q = r * r;
             float s = 1.6059044e-10f;
             s = s * q - 2.5052108e-8f;
             s = s * q + 2.7557319e-6f;

@@ -2,7 +2,7 @@
 #include "kernels/cuda/row_access.cuh"
 #include "kernels/cuda/token_coords.cuh"
 
-/* Loads the values of `a` for columns i to i + 3: one value for each head of `head` columns. */
+/* Loads the values of `a` for output columns i to i + 3. `a` has one value per head of `head` columns. */
 __device__ static inline float4 head_values(const struct rows &a, int64_t row, uint32_t i, uint32_t columns,
                                             uint32_t head) {
     const char *from = a.data + row * a.step;
@@ -13,10 +13,11 @@ __device__ static inline float4 head_values(const struct rows &a, int64_t row, u
                        value_at(from, DTYPE_F32, (i + 3 < last ? i + 3 : last) / head));
 }
 
-/* GLU: out = act(a) b. head: columns of out for each column of `a`; above 1 the values of `a` come from the
- * cache. Grid: rows_grid_of; no shared memory; 36 registers, unaligned rows 40. Bytes: 12 per value, 10 for a
- * bf16 result, 4 less with heads; FLOPs: 4. Bound by memory; share of peak: not measured yet. An f32 `out`
- * may alias `a` or `b`: each value is read and written by one thread. */
+/* GLU: out = act(a) b. head: output columns per column of `a`; above 1 (one gate per head), `a` is read
+ * through the cache and must not alias `out`. Grid: rows_grid_of; no shared memory; 36 registers, unaligned
+ * rows 40. Bytes: 12 per value, 10 for a bf16 result, 4 less with one gate per head; FLOPs: 4. Bound by
+ * memory; share of peak: not measured yet. An f32 `out` may alias `a` or `b`: each value is read and written
+ * by one thread. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     glu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns, uint32_t head,

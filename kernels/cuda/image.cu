@@ -28,7 +28,7 @@ __device__ static inline float *cuda_patch_value(const struct patched &p, int64_
     return reinterpret_cast<float *>(p.latent.data + row * p.latent.step) + (p.patches.pixels ? c : x);
 }
 
-/* Returns the token's column of value i of the image, which is one of the token's frames. */
+/* Returns the token's column of value i of frame p.frame; tokens are ordered (c, frame, y, x). */
 __device__ static inline int64_t cuda_patch_column(const struct patches &p, int32_t i) {
     if (p.frames < 2) return i;
     int32_t area = p.side * p.side;

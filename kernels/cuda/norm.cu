@@ -392,19 +392,19 @@ static const void *const statistics_kernels[] = {KERNEL(sum_piece<1>), KERNEL(su
 
 const struct cuda_operator cuda_group_statistics = {NULL, cuda_statistics_run, statistics_kernels};
 
-/* Sum and extremes of some values of a group. */
+/* Sum, minimum and maximum of values of a group. */
 struct range_part {
     double sum;
-    float least, most;
+    float min, max;
 };
 
 static_assert((int)sizeof(struct range_part) == (int)RANGE_PART_BYTES, "norm.h and norm.cu must agree");
 
-/* Keeps a value that is not a number out of the extremes; the mean has it. */
+/* Adds `part` to `to`. NaN changes only the sum, and so the mean. */
 __device__ static inline void range_add(struct range_part &to, const struct range_part &part) {
     to.sum += part.sum;
-    to.least = part.least < to.least ? part.least : to.least;
-    to.most = part.most > to.most ? part.most : to.most;
+    to.min = part.min < to.min ? part.min : to.min;
+    to.max = part.max > to.max ? part.max : to.max;
 }
 
 /* Adds the parts of all threads of a block, a power of two, in a fixed tree; thread 0 has the result. */
@@ -425,9 +425,9 @@ struct range_call {
     int32_t each, groups; /* channels per group */
 };
 
-/* Computes sum and extremes of one group over one piece: f32 within four values, then double. Grid: one block
- * per piece and group; block: 256 threads; shared memory: 4 KiB; 30 registers. Bytes: 4 per
- * value; FLOPs: 3. Bound by memory; share of peak: not measured yet. */
+/* Kernel: sum, minimum and maximum of one group over one piece; the sum is f32 within four values, then
+ * double. Grid: one block per piece and group; block: 256 threads; shared memory: 4 KiB; 30 registers. Bytes:
+ * 4 per value; FLOPs: 3. Bound by memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(RANGE_THREADS, 1) range_piece(struct range_call r) {
     SMEM_ARRAY(struct range_part, parts, RANGE_THREADS);
     uint32_t group = blockIdx.x % (uint32_t)r.groups, quads = ((uint32_t)r.each + 3) / 4;
@@ -439,7 +439,7 @@ static __global__ void __launch_bounds__(RANGE_THREADS, 1) range_piece(struct ra
         int64_t i = start + 4 * (int64_t)(k % quads);
         float4 v = rows_load_f32(r.in, first + k / quads, i, end);
         struct range_part part = {(double)((v.x + v.y) + (v.z + v.w)), v.x, v.x};
-        /* The values beyond the group are zeros, which do not count as extremes. */
+        /* Values beyond the group are loaded as zeros: minimum and maximum skip them. */
         if (i + 1 < end) range_add(part, {0, v.y, v.y});
         if (i + 2 < end) range_add(part, {0, v.z, v.z});
         if (i + 3 < end) range_add(part, {0, v.w, v.w});
@@ -449,9 +449,9 @@ static __global__ void __launch_bounds__(RANGE_THREADS, 1) range_piece(struct ra
     if (threadIdx.x == 0) r.parts[blockIdx.x] = mine;
 }
 
-/* Adds the pieces of a group and computes mean and scale / (most - least + eps). Grid: one block per group;
- * block: 256 threads; shared memory: 4 KiB; 80 registers. Bytes: 16 per piece. The launch
- * takes longer than the transfer. */
+/* Kernel: adds the pieces of a group and computes mean and scale / (max - min + eps). Grid: one block per
+ * group; block: 256 threads; shared memory: 4 KiB; 80 registers. Bytes: 16 per piece. Bound by the launch,
+ * which takes longer than the transfer. */
 static __global__ void __launch_bounds__(RANGE_THREADS, 1)
     finish_range(float *out, const struct range_part *from, int64_t pieces, double count, float scale,
                  float eps) {
@@ -462,7 +462,7 @@ static __global__ void __launch_bounds__(RANGE_THREADS, 1)
     mine = range_of_block(parts, mine);
     if (threadIdx.x) return;
     out[2 * blockIdx.x] = (float)(mine.sum / count);
-    out[2 * blockIdx.x + 1] = scale / (mine.most - mine.least + eps);
+    out[2 * blockIdx.x + 1] = scale / (mine.max - mine.min + eps);
 }
 
 static enum status cuda_range_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {

@@ -121,7 +121,7 @@ enum { RANGE_THREADS = 256, RANGE_PART_BYTES = 16 };
 
 struct range_layout {
     int64_t piece, pieces; /* pixels per piece, the last piece may have fewer; pieces per group */
-    uint64_t parts, end; /* workspace offset of the pieces' sums and extremes [pieces, groups]; total bytes */
+    uint64_t parts, end;   /* workspace offset of struct range_part [pieces, groups]; total bytes */
 };
 
 /* A piece has about 16,384 values, 16 groups of four per thread. */

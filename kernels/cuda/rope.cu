@@ -112,16 +112,15 @@ struct axis_part {
     int32_t pairs;    /* frequencies of the whole table */
 };
 
-/* Returns c(k) of struct rope_axis by the steps of axis_coordinate of positions.c. */
+/* Returns c(k) of struct rope_axis, with the roundings of axis_coordinate (positions.c). */
 __device__ static inline float cuda_axis_coordinate(const struct rope_axis &axis, int32_t k) {
     int32_t place = axis.step * k + axis.first;
     return __fdiv_rn(__fmul_rn((float)(place > 0 ? place : 0), axis.numerator), axis.denominator);
 }
 
-/* Computes cosine and sine of position * frequency for one frequency of a rope axis. Grid: rows_grid_of, rows
- * are positions, frequencies take the place of column groups; no shared memory; 32 registers.
- * Bytes: 8 per pair; FLOPs: 60 in double, once per table. Bound by double arithmetic; share of peak: not
- * measured yet. */
+/* Kernel: cosine and sine of position * frequency for one frequency of a rope axis. Grid: rows_grid_of, rows
+ * are positions, frequencies take the place of column groups; no shared memory; 32 registers. Bytes: 8 per
+ * pair; FLOPs: 60 per pair, in double. Bound by double arithmetic; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     axis_pairs(float *out, const struct axis_part part, int32_t positions) {
     int64_t pair = first_quad();
@@ -160,9 +159,9 @@ const struct cuda_operator cuda_rope_axis = {NULL, cuda_axis_run, axis_kernels};
 
 struct rope_call {
     struct rows out, in, table, norm; /* norm: weight of the RMS norm of each head; may be absent */
-    struct rope_axes axes;            /* of rope_by_axes; then table rows have `frequencies` pairs */
-    int32_t frequencies;
-    struct runs runs; /* runs of the RMS norm: one run per head */
+    struct rope_axes axes;            /* for rope_by_axes */
+    int32_t frequencies;              /* pairs of a table row, for rope_by_axes */
+    struct runs runs;                 /* runs of the RMS norm: one run per head */
     float eps;
     bool zero_centered; /* the norm is multiplied by 1 + weight */
     bool halves;        /* true: pairs to rotate are (i, i + D / 2); false: (2i, 2i + 1) */
@@ -210,16 +209,16 @@ __device__ static inline float4 rotate_halves(const struct rope_call &r, const f
 
 /* Table rows of a token's positions on the axes. */
 struct axis_rows {
-    uint32_t row[ROPE_AXES_MOST];
+    uint32_t row[TOKEN_AXES_MAX];
 };
 
 __device__ static inline struct axis_rows axis_rows_of(const struct rope_axes &axes, int64_t token) {
     struct axis_rows place = {};
-    uint32_t rest = (uint32_t)token + (uint32_t)axes.first, before = 0;
+    uint32_t rest = (uint32_t)token + (uint32_t)axes.first_token, before = 0;
 #pragma unroll
-    for (int a = 0; a < ROPE_AXES_MOST; a++) before += a < axes.n_axes ? (uint32_t)axes.extent[a] : 0;
+    for (int a = 0; a < TOKEN_AXES_MAX; a++) before += a < axes.n_axes ? (uint32_t)axes.extent[a] : 0;
 #pragma unroll /* so that the array stays in registers */
-    for (int a = ROPE_AXES_MOST - 1; a >= 0; a--) {
+    for (int a = TOKEN_AXES_MAX - 1; a >= 0; a--) {
         uint32_t extent = axes.extent[a] ? (uint32_t)axes.extent[a] : 1;
         if (a >= axes.n_axes) {
             rest /= extent;
@@ -232,26 +231,26 @@ __device__ static inline struct axis_rows axis_rows_of(const struct rope_axes &a
     return place;
 }
 
-/* Returns cosine and sine of a pair of a row, counted over its heads. */
-__device__ static inline float2 axis_turn(const struct rope_call &r, const struct axis_rows &place,
-                                          int64_t pair) {
-    int32_t turning = (int32_t)pair - r.axes.still;
-    if (turning < 0) return make_float2(1, 0);
-    uint32_t n = (uint32_t)r.axes.n_axes, i = (uint32_t)turning / n, axis = (uint32_t)turning - i * n;
+/* Returns cosine and sine of a token's pair; pairs are counted over all heads. */
+__device__ static inline float2 axis_cos_sin(const struct rope_call &r, const struct axis_rows &place,
+                                             int64_t pair) {
+    int32_t rotated = (int32_t)pair - r.axes.n_unrotated;
+    if (rotated < 0) return make_float2(1, 0);
+    uint32_t n = (uint32_t)r.axes.n_axes, i = (uint32_t)rotated / n, axis = (uint32_t)rotated - i * n;
     int64_t row = axis == 0 ? place.row[0] : axis == 1 ? place.row[1] : place.row[2];
     const float *at = reinterpret_cast<const float *>(r.table.data) + 2 * (row * r.frequencies + i);
     return make_float2(at[0], at[1]);
 }
 
-/* Rotates four columns of a head, from i on, by a table by axis; values beyond the head are undefined. first:
- * the row's pair that is the head's first. */
+/* Rotates columns i to i + 3 of a head by a table with one part per axis; values beyond the head are
+ * undefined. first: number of the head's first pair in its token. */
 __device__ static inline float4 rotate_by_axes(const struct rope_call &r, const struct axis_rows &place,
                                                int64_t first, const float *head, float4 held, int32_t i) {
     int32_t c = r.runs.c, half = c / 2;
     float v[4];
     if (!r.halves) {
-        float2 t = axis_turn(r, place, first + i / 2), u = make_float2(1, 0);
-        if (i + 2 < c) u = axis_turn(r, place, first + i / 2 + 1);
+        float2 t = axis_cos_sin(r, place, first + i / 2), u = make_float2(1, 0);
+        if (i + 2 < c) u = axis_cos_sin(r, place, first + i / 2 + 1);
         return rotate_adjacent(held, make_float4(t.x, t.y, u.x, u.y));
     }
 #pragma unroll
@@ -259,7 +258,7 @@ __device__ static inline float4 rotate_by_axes(const struct rope_call &r, const 
         int32_t pair = i + j < half ? i + j : i + j - half;
         v[j] = 0;
         if (i + j >= c) continue;
-        float2 t = axis_turn(r, place, first + pair);
+        float2 t = axis_cos_sin(r, place, first + pair);
         float2 both = rotate_pair(head[pair], head[pair + half], t.x, t.y);
         v[j] = i + j < half ? both.x : both.y;
     }
@@ -267,11 +266,8 @@ __device__ static inline float4 rotate_by_axes(const struct rope_call &r, const 
 }
 
 /* out = rotated(in rstd norm), the norm being optional; `out` may alias `in`. A team holds one head.
- * Interleaved pairs lie within a thread's four values; half-split pairs are exchanged through shared memory.
- * Grid: one team per head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB with
- * one group of four per thread, 8 KiB with four; 32 registers, or 55; unaligned rows 40 and 56. Bytes: 8 per
- * value, 6 for a bf16 result, and the table once (cached for all heads); FLOPs: 7 per value. Bound by memory;
- * share of peak: not measured yet. */
+ * Interleaved pairs lie within a thread's four values; half-split pairs are exchanged through shared memory
+ * (heads). AXES: the table has one part per axis. */
 template <int HELD, enum rows_kind K, bool AXES>
 __device__ static inline void rope_run(const struct rope_call &r, float *heads) {
     struct run run = run_of(r.runs);
@@ -310,14 +306,19 @@ __device__ static inline void rope_run(const struct rope_call &r, float *heads) 
     }
 }
 
+/* Kernel: rope_run with one table row per token. Grid: one team per head (norm_team_of, up to 32 threads),
+ * blocks of 128 threads; shared memory: 2 KiB with one group of four per thread, 8 KiB with four; 32
+ * registers, or 55; unaligned rows 40 and 56. Bytes: 8 per value, 6 for a bf16 result, and the table once
+ * (cached for all heads); FLOPs: 7 per value. Bound by memory; share of peak: not measured yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope_call r) {
     SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
     rope_run<HELD, K, false>(r, heads);
 }
 
-/* The kernel rope_runs with a table by axis: 8 bytes of the table for each pair, from the cache, at a place
- * that takes about 150 instructions per thread to find. 38 registers, or 46. */
+/* Kernel: rope_run with a table of one part per axis. Grid, shared memory and bytes as in rope_runs; 38
+ * registers, or 46. Each pair also reads 8 bytes of the table through the cache; their addresses take about
+ * 150 instructions per thread. Share of peak: not measured yet. */
 template <int HELD>
 static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_by_axes(struct rope_call r) {
     SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);

@@ -1,6 +1,7 @@
 /* Operators on sound waves and spectrograms: map, snake, sinc_up. No workspace. */
 #include "kernels/cuda/row_access.cuh"
 
+/* Returns f(v) for op_map. limit: the parameter of the form. */
 __device__ static inline float mapped(float v, enum map_form form, float limit) {
     switch (form) {
     case MAP_LEAKY_RELU:
@@ -25,10 +26,10 @@ __device__ static inline float magnitude(float real, float imaginary) {
     return sqrtf(fmaf(real, real, imaginary * imaginary));
 }
 
-/* Kernel: out = f(in). other: the second half of the columns for MAP_MAGNITUDE, else absent. Grid:
- * rows_grid_of; no shared memory; 27 registers. Bytes: 8 per value, 12 for MAP_MAGNITUDE;
- * FLOPs: 2. Bound by memory; share of peak: not measured yet. `out` may alias `in`: each value is read and
- * written by one thread. */
+/* Kernel: out = f(in). other: second half of the columns of `in` for MAP_MAGNITUDE, else absent. Grid:
+ * rows_grid_of; no shared memory; 27 registers. Bytes: 8 per value, 12 for MAP_MAGNITUDE; FLOPs: 2. Bound by
+ * memory; share of peak: not measured yet. `out` may alias `in`: each value is read and written by one
+ * thread. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     map_values(struct rows out, struct rows in, struct rows other, int64_t rows, int64_t columns,
                enum map_form form, float limit) {
@@ -63,8 +64,9 @@ static const void *const map_kernels[] = {KERNEL(map_values), NULL};
 
 const struct cuda_operator cuda_map = {NULL, map_run, map_kernels};
 
-/* A thread block of snake_tile has up to 32 threads across channels and the rest across rows; it computes
- * SNAKE_EACH output rows per thread. Before and behind them it needs SNAKE_HALO upsampled samples. */
+/* A thread block of snake_tile has up to SNAKE_ACROSS threads along the channels; its other threads lie along
+ * the rows. Each thread computes SNAKE_EACH output rows. A tile of n rows needs 2 n + SNAKE_HALO upsampled
+ * samples of each channel, at most SNAKE_SAMPLES in total. */
 enum {
     SNAKE_ACROSS = 32,
     SNAKE_EACH = 4,
@@ -76,13 +78,13 @@ __device__ static inline int64_t cuda_clamped(int64_t i, int64_t n) {
     return i < 0 ? 0 : i < n ? i : n - 1;
 }
 
-/* sin(x)^2. x is reduced by multiples of pi with a three-part pi; fmaf keeps the error below 2e-7 up to
- * angles of 1e7. Not sinf, whose reduction of large angles needs local memory. The polynomial is Taylor's up
- * to x^13. */
+/* Returns sin(x)^2 with an error below 2e-7 up to |x| = 1e7. x is reduced by multiples of pi; pi is the
+ * difference of two floats. Not sinf, whose reduction of large angles needs local memory. The polynomial is
+ * the Taylor series up to x^13. */
 __device__ static inline float sine_squared(float x) {
-    float turns = rintf(x * 0.318309886f);
-    float r = fmaf(-turns, 3.14159274f, x);
-    r = fmaf(turns, 8.74227766e-8f, r);
+    float periods = rintf(x * 0.318309886f);
+    float r = fmaf(-periods, 3.14159274f, x);
+    r = fmaf(periods, 8.74227766e-8f, r);
     float q = r * r, s = 1.6059044e-10f;
     s = fmaf(s, q, -2.5052108e-8f);
     s = fmaf(s, q, 2.7557319e-6f);
@@ -98,15 +100,15 @@ template <bool PLAIN> __device__ static inline float vector_value(const struct r
     return PLAIN ? value_at(vector.data, vector.dtype, i) : rows_value(vector, 0, i);
 }
 
-/* Weights of snake: logarithms of alpha and beta, filters. */
+/* Weights of op_snake (struct snake). */
 struct snake_rows {
     struct rows alpha, beta, up, down;
 };
 
-/* Kernel: snake of a tile of rows and channels. The block first computes the samples of the 2x upsampled wave
- * that its rows need, in shared memory, then the rows. Grid: x over channels, y over tiles of rows; shared
- * memory: 9.5 KB; 48 registers. Bytes: 8 per value; FLOPs: 74. Bound by arithmetic; share of
- * peak: not measured yet. */
+/* Kernel: snake activation of a tile of rows and channels. The block first computes in shared memory the
+ * samples of the 2x upsampled wave that its rows need, then the rows. Grid: x along the channels, y along the
+ * tiles of rows; shared memory: 9.6 KB; 48 registers. Bytes: 8 per value; FLOPs: 74. Bound by arithmetic;
+ * share of peak: not measured yet. */
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     snake_tile(struct rows out, struct rows in, struct snake_rows weights, int64_t rows, int64_t columns) {
@@ -178,8 +180,8 @@ struct sinc_filter {
 };
 
 /* Kernel: one value of sinc_up. Grid: rows_grid_of, channels take the place of column groups; no shared
- * memory; 30 registers. Bytes: 4 per value plus 4/ratio, 4 more with a base; FLOPs: 28. Bound
- * by memory; share of peak: not measured yet. `out` may alias `base`. */
+ * memory; 30 registers. Bytes per output value: 4 + 4 / ratio, and 4 with a base; FLOPs: 28. Bound by memory;
+ * share of peak: not measured yet. `out` may alias `base`. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     sinc_values(struct rows out, struct rows in, struct rows base, struct sinc_filter filter, int32_t ratio,
                 int64_t rows, int64_t columns) {

@@ -341,7 +341,7 @@ static void pass_work(const struct op *op, struct work_list *list) {
     pass.flops = op_flops(op);
     for (int i = 0; i < OP_INPUTS; i++) pass.read_bytes += bytes_of(&op->in[i]);
     pass.written_bytes = bytes_of(&op->out);
-    /* Tokens of several frames: only the columns of one frame are moved. */
+    /* Tokens of several frames: the operator moves the columns of one frame. */
     if (op->kind == OP_PATCHIFY && op->patches.frames) pass.written_bytes /= op->patches.frames;
     if (op->kind == OP_UNPATCHIFY && op->patches.frames) pass.read_bytes /= op->patches.frames;
     work_add(list, pass);

@@ -289,7 +289,8 @@ static int32_t byte_symbols(const struct tokenizer *t, struct span piece, struct
     return n;
 }
 
-/* Makes one symbol per character of the piece, or its bytes' tokens. Returns the number of symbols. */
+/* Makes one symbol per character of the piece; a character without a token becomes one symbol per byte
+ * (<0x00> to <0xFF>). Returns the number of symbols, at most one per byte. */
 static int32_t character_symbols(const struct tokenizer *t, struct span piece, struct bpe_symbol *symbols) {
     int32_t n = 0;
     for (uint64_t i = 0; i < piece.bytes;) {

@@ -1,8 +1,8 @@
-/* SentencePiece BPE (Gemma): characters, not bytes, are merged, and a character without a token becomes the
- * tokens of its bytes, <0x00> to <0xFF>. Here: its tables from scored pieces, as in tokenizer.model and in
- * GGUF files. A pair merges if its text is a piece; a higher score merges first. The merges are listed as in
- * transformers 5.24, convert_slow_tokenizer.py, generate_merges, which wrote Gemma's tokenizer.json: by
- * score, then by id of the piece, then by ids of the parts. */
+/* Tables of a SentencePiece BPE (Gemma) from scored pieces, as tokenizer.model and GGUF files contain them.
+ * The merges join characters, not bytes; a character without a token becomes the tokens of its bytes, <0x00>
+ * to <0xFF>. Two neighbours merge if their joined text is a piece. Merges are ranked by falling score, then
+ * by id of the piece, then by ids of the parts, as in Gemma's tokenizer.json (transformers 5.24,
+ * convert_slow_tokenizer.py, generate_merges). */
 #include "loaders/tokenizer/reading.h"
 
 #include <inttypes.h>
@@ -23,22 +23,25 @@ enum status bpe_find_byte_tokens(struct reading *r, struct error *e) {
 
 struct scored_piece {
     double score;
-    uint32_t word; /* index in t->words, which is the id */
+    uint32_t word; /* index in t->words, equal to the id */
 };
 
+/* Orders pieces by falling score, then by id. */
 static int compare_scores(const void *a, const void *b) {
     const struct scored_piece *one = a, *other = b;
     if (one->score != other->score) return one->score > other->score ? -1 : 1;
     return one->word < other->word ? -1 : one->word > other->word;
 }
 
+/* Orders merges by the ids of their parts. */
 static int compare_parts(const void *a, const void *b) {
     const struct merge *one = a, *other = b;
     if (one->left != other->left) return one->left < other->left ? -1 : 1;
     return one->right < other->right ? -1 : one->right > other->right;
 }
 
-/* Lists the merges that make a piece, sorted by the ids of their parts. Returns their number. */
+/* Lists the merges that result in a piece, sorted by the ids of their parts: at most one per character.
+ * Returns their number. */
 static int list_merges(const struct word_table *words, struct word word, struct merge *merges) {
     int n = 0;
     const char *text = words->blob + word.offset;

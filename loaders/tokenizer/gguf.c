@@ -78,7 +78,7 @@ static enum status find_texts(const struct metadata *m, const char *key, struct 
     return reading_fail(e, META, &m->r, "%s is not an array of strings", key);
 }
 
-/* Fails unless a boolean metadata value is `expected`; `absent`: the value of an absent key. */
+/* Fails unless a boolean metadata value is `expected`. absent: the default of the key. */
 static enum status expect_flag(const struct metadata *m, const char *key, bool expected, bool absent,
                                struct error *e) {
     struct gguf_value value;
@@ -184,8 +184,9 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
 static const char prefix_key[] = "tokenizer.ggml.add_space_prefix",
                   extra_key[] = "tokenizer.ggml.remove_extra_whitespaces";
 
-/* Reads a SentencePiece BPE: Gemma's, which adds no blank in front of a text. The converter writes blanks in
- * user tokens, such as "  ", where the model has U+2581. */
+/* Reads a SentencePiece BPE (Gemma), which adds no blank before a text. User-defined tokens such as "  "
+ * contain blanks here, and U+2581 in tokenizer.model. They are added tokens, so they match before blanks are
+ * replaced. */
 static enum status read_sentencepiece_bpe(struct metadata *m, struct error *e) {
     struct gguf_text text;
     uint64_t place = 0;

@@ -1,8 +1,8 @@
-/* Reads spiece.model: SentencePiece's ModelProto, parsed by hand. Only three fields are used: the pieces, the
- * model type, and the normalisation. It follows the pieces in the file, so a file truncated between fields
- * lacks it. Types: unigram (T5, umT5) and BPE (Gemma). Byte pieces of a unigram model are ordinary pieces, as
- * in Hugging Face tokenizers: a character without a piece becomes the unknown token, not byte pieces.
- * Sources: sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
+/* Reads spiece.model or tokenizer.model: SentencePiece's ModelProto, parsed by hand. Three fields are used:
+ * the pieces, the trainer specification (model type: unigram for T5 and umT5, BPE for Gemma), and the
+ * normalisation. A file without the last two, which follow the pieces, is truncated. Byte pieces of a unigram
+ * model are ordinary pieces, as in Hugging Face tokenizers: a character without a piece becomes the unknown
+ * token, not byte pieces. Sources: sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
  * https://protobuf.dev/programming-guides/encoding. */
 #include "loaders/tokenizer/reading.h"
 
@@ -164,8 +164,8 @@ static enum status check_trainer(struct model *m, struct error *e) {
     return e->code;
 }
 
-/* Reads the normalisation table. Of a BPE model, there must be none, and no white space may be added or
- * removed (the defaults of the format: both are). */
+/* Reads the normalisation table. A BPE model must have no table, and must neither add nor remove white space;
+ * the defaults of the format do both. UNSUPPORTED: it does. */
 static enum status read_normalizer(struct reading *r, struct model *m, struct error *e) {
     struct walk w = walk_into(&m->file, m->normalizer);
     struct field f;
@@ -184,7 +184,7 @@ static enum status read_normalizer(struct reading *r, struct model *m, struct er
                                    : prefix       ? "add_dummy_prefix"
                                    : extra        ? "remove_extra_whitespaces"
                                                   : "no escape_whitespaces",
-                                   "escape_whitespaces alone, as Gemma's", e);
+                                   "only escape_whitespaces (Gemma)", e);
     if (e->code || !m->table.bytes) return e->code;
     return charsmap_make(r->t->sys, m->table, r->path, &r->t->charsmap, e);
 }
@@ -218,7 +218,7 @@ enum status unigram_read_added(struct reading *r, const json_t *config, const js
     return e->code;
 }
 
-/* True if the class in tokenizer_config.json, or no class, is that of the model type. */
+/* True if tokenizer_config.json has the tokenizer class of the model type, or no class. */
 static bool class_fits(const struct model *m, const json_t *class) {
     static const char *const classes[][2] = {{"T5Tokenizer", "T5TokenizerFast"},
                                              {"GemmaTokenizer", "GemmaTokenizerFast"}};

@@ -105,7 +105,7 @@ struct tokenizer {
     const char *kind;
     int size;
     bool nfc, one_space, lower; /* normalisation steps to apply, in the order of the fields */
-    bool marks_blanks;          /* normalisation: every blank becomes U+2581; without the other steps */
+    bool marks_blanks;          /* the only normalisation is: every blank becomes U+2581 */
     /* BPE merges characters of the whole text, without a split pattern; `words` has all tokens. A character
      * without a token becomes the tokens of its bytes (byte_id). */
     bool by_character;

@@ -38,8 +38,7 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
 /* The vocabulary's highest id plus one. */
 int tokenizer_size(const struct tokenizer *tokenizer);
 /* The kind of tokenizer: "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE", "SentencePiece BPE" (Gemma) or
- * "unigram" (T5).
- */
+ * "unigram" (T5). */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);
 /* The id of an added token by its exact text, in unigram models also of control and unknown pieces; or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);

@@ -15,7 +15,7 @@
 /* Normalizers and pre-tokenizers of BPE: three sequences of steps are supported. Qwen and GPT-2 use NFC, a
  * Split into pieces that cover the text, and ByteLevel. CLIP uses NFC, white space to one blank, lower case,
  * a Split that keeps only matches, and ByteLevel with a pattern of its own. Gemma replaces blanks by U+2581;
- * its Split at blanks then finds none and may be absent. */
+ * its Split at blanks then has no effect and may be absent. */
 
 /* Reads one normalizer of a sequence. The sequence must have the order in which normalize.c applies the
  * steps. */
@@ -118,7 +118,7 @@ static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, stru
     if (r->t->by_character && reading_absent(pre)) return OK;
     const char *type = reading_type(r, pre, "pre_tokenizer", e);
     if (!type) return e->code;
-    if (r->t->by_character) { /* any split at blanks: there are none left */
+    if (r->t->by_character) { /* a Split at blanks has no effect: the normalizer has replaced them */
         const json_t *blank = json_object_get(json_object_get(pre, "pattern"), "String");
         if (!strcmp(type, "Split") && reading_is_text(blank, " ")) return OK;
         return reading_unsupported(r, "pre_tokenizer type", type, "null, or a Split at \" \"", e);
@@ -139,7 +139,7 @@ static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, stru
     return read_byte_level(r, pre, &r->t->split, e);
 }
 
-/* Stores all tokens by their bytes, for ignore_merges, or as they are, for by_character. */
+/* Stores all tokens in `words`: as bytes for ignore_merges, as UTF-8 text for by_character. */
 static enum status read_words(struct reading *r, struct error *e) {
     struct word_table *words = &r->t->words;
     uint64_t text_bytes = 0;

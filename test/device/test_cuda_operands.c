@@ -104,7 +104,7 @@ static void test_rope(void **state) {
         struct tensor in = tensor_random(DTYPE_F32, SHAPE(7, n * d), gaps[i % PLACES], 2);
         struct tensor table = tensor_random(DTYPE_F32, SHAPE(7, d / 2, 2), 0, 1);
         if (i % 4 > 1) {
-            rotation.axes = (struct rope_axes){.n_axes = 1, .extent = {4, 3}, .first = 2};
+            rotation.axes = (struct rope_axes){.n_axes = 1, .extent = {4, 3}, .first_token = 2};
             table = tensor_random(DTYPE_F32, SHAPE(4, n * d / 2, 2), 0, 1);
         }
         struct tensor norm = tensor_random(DTYPE_F16, SHAPE(d), 0, 1);

@@ -36,10 +36,10 @@ static void case_rope_axes(struct axes_case r) {
     case_begin();
     int32_t t = 1, rows = 0, inner = 1, n = r.axes.n_axes, pairs = r.heads * r.d / 2, half = r.d / 2;
     for (int a = 0; a < n; a++) t *= r.axes.extent[a], rows += r.axes.extent[a];
-    for (int a = n; a < ROPE_AXES_MOST; a++) inner *= r.axes.extent[a] ? r.axes.extent[a] : 1;
+    for (int a = n; a < TOKEN_AXES_MAX; a++) inner *= r.axes.extent[a] ? r.axes.extent[a] : 1;
     t = r.t ? r.t : t * inner;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, 2 * pairs), r.gap, 1), out = in;
-    struct tensor table = tensor_random(DTYPE_F32, SHAPE(rows, (pairs - r.axes.still) / n, 2), 0, 1);
+    struct tensor table = tensor_random(DTYPE_F32, SHAPE(rows, (pairs - r.axes.n_unrotated) / n, 2), 0, 1);
     struct rotation rotation = {.heads = r.heads, .pairs = r.pairs, .axes = r.axes, .eps = 1e-3f};
     if (r.normed) rotation.norm = tensor_random(DTYPE_BF16, SHAPE(r.d), 0, 1);
     if (!r.in_place) out = tensor_random(DTYPE_F32, SHAPE(t, 2 * pairs), 2 * r.gap, 1);
@@ -57,13 +57,13 @@ static void case_rope_axes(struct axes_case r) {
     }
     for (int64_t token = 0; token < t; token++)
         for (int32_t p = 0; p < pairs; p++) {
-            int64_t at[ROPE_AXES_MOST], rest = (token + r.axes.first) / inner, before = 0;
+            int64_t at[TOKEN_AXES_MAX], rest = (token + r.axes.first_token) / inner, before = 0;
             for (int a = n - 1; a >= 0; a--) at[a] = rest % r.axes.extent[a], rest /= r.axes.extent[a];
-            int32_t turning = p - r.axes.still, axis = turning % n;
+            int32_t rotated = p - r.axes.n_unrotated, axis = rotated % n;
             for (int a = 0; a < axis; a++) before += r.axes.extent[a];
             double c = 1, s = 0;
-            if (turning >= 0) {
-                int64_t pair = (before + at[axis]) * table.dim[1] + turning / n;
+            if (rotated >= 0) {
+                int64_t pair = (before + at[axis]) * table.dim[1] + rotated / n;
                 c = load(&table, pair, 0), s = load(&table, pair, 1);
             }
             bool halves = r.pairs == ROPE_HALVES;

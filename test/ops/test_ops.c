@@ -326,7 +326,7 @@ static void test_invalid_video_operands_are_rejected(void **state) {
     struct rotation r = {.heads = 2, .axes = {3, {2, 3, 4}, 2, 0}};
     op_rope(&x, out, in, table, r);
     assert_ok(&problem);
-    r.axes.still = 3;
+    r.axes.n_unrotated = 3;
     op_rope(&x, out, in, table, r);
     expect_error_text("expected tokens of a grid, and 1 to 3 axes");
     r.axes = (struct rope_axes){3, {2, 3, 4}, 2, 1};
