@@ -285,7 +285,7 @@ def ltx2_text(f):
         path = os.path.join(f.folder, f"{name}.safetensors")
         weights = len(tensors_of(path)[0]) if os.path.exists(path) else 0
         return suite(f"ltx2_{name}", lanes, [test("text", open_("prompt"), RUN_ALL, expect("lane.text", out, tolerance))],
-                     [test("influence", open_("prompt"), influence(["lane.text"], weights))] if weights else [])
+                     [test("influence", open_("prompt"), influence(["lane.text"], weights))] if weights else [], gpu=True)
 
     if f.has("source"):
         return [component("projection", "source", "projected"), component("connectors", "projected", "text")]

@@ -40,4 +40,4 @@ def ltx2(f):
         clean = [put("case0.encoded.init[0]", "lane.latent[:,0:1]")] if about["given"] and call["latent"] == "latent_000" else []
         tests.append(test(name, open_(name), *clean, RUN_ALL, expect("lane.prediction", f"{name}.out[0]", "velocity"),
                           expect("lane.sound_prediction", f"{name}.sound[0]", "velocity.sound")))
-    return suite("ltx2", lanes, tests)
+    return suite("ltx2", lanes, tests, gpu=True)
