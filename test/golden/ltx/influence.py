@@ -8,8 +8,8 @@ from watch import relative
 from . import reference_tensors
 
 PARTS = ["text_encoder", "connectors", "transformer", "vae", "audio_vae", "vocoder"]
-MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoder, connectors, transformer), of decoded frames (vae.decoder), of an image's "
-           "moments (vae.encoder), or of a sound's samples (audio_vae, vocoder) when the tensor is zero.")
+MEASURE = ("Relative L2 change of case 0's latents of video and sound after two steps (text encoder, connectors, transformer), of decoded frames "
+           "(vae.decoder), of an image's moments (vae.encoder), or of a sound's samples (audio_vae, vocoder) when the tensor is zero.")
 
 STEPS = 2
 
@@ -30,8 +30,8 @@ class Probe:
         self.pipe, self.case = pipe, expect["cases"][0]
         mine = inputs.of_case(tensors, 0)
         self.pictures = {"init": mine["picture.init"].numpy()} if self.case["init"] else {}
-        # a case with an input image has only its last latent
-        self.final, self.known = self.latent(self.case["steps"]), mine["latent"]
+        # of a case with an input image only the last latents are stored
+        self.final, self.known = self.latents(self.case["steps"]), torch.cat([mine["latent"].flatten(), mine["sound"].flatten()])
         self.outputs = {}
         connect = pipe.connectors.forward
 
@@ -40,22 +40,24 @@ class Probe:
             return self.outputs["connectors"]
 
         pipe.connectors.forward = keep
-        self.short = self.latent(STEPS)
+        self.short = self.latents(STEPS)
         pipe.connectors.forward = connect
         self.text = pipe.encode_prompt(self.case["prompt"], self.case["negative_prompt"])
         self.sound = self.wave()
         self.known_coded = {part: self.coded(f"vae.{part}.") for part in ("encoder", "decoder")}
 
     @torch.no_grad()
-    def latent(self, steps, **more):
-        """Returns the video's latent."""
+    def latents(self, steps, **more):
+        """Returns the latents of video and sound as one vector."""
         case, kept = self.case | dict(steps=steps), []
         given = reference_tensors.arguments(case, torch.Generator().manual_seed(case["seed"])) | more
         if case["init"]:
             given |= dict(image=reference_tensors.Image.fromarray(self.pictures["init"]), image_crf=0)
         reference_tensors.runner_of(self.pipe, case)(
-            **given, output_type="latent", callback_on_step_end=lambda _p, _i, _t, values: kept.append(values["latents"].clone()) or {})
-        return reference_tensors.unpacked(kept[-1], reference_tensors.grid_of(case))
+            **given, output_type="latent", callback_on_step_end=lambda _p, _i, _t, values: kept.append((values["latents"], values["audio_latents"])) or {})
+        video, sound = kept[-1]
+        return torch.cat([reference_tensors.unpacked(video, reference_tensors.grid_of(case)).flatten(),
+                          reference_tensors.unpacked_sound(sound, reference_tensors.bins_of(self.pipe)).flatten()])
 
     @torch.no_grad()
     def wave(self):
@@ -71,7 +73,7 @@ class Probe:
         if name.startswith("vae.encoder."):
             return vae.encode(2 * torch.rand([1, 3, 1, 96, 64], generator=generator) - 1).latent_dist.parameters
         mean, deviation = reference_tensors.format_of(self.pipe)
-        latent = torch.randn([1, self.case["channels"], 2, 1, 2], generator=generator)
+        latent = torch.randn([1, self.case["channels"], 2, 2, 3], generator=generator)
         return vae.decode(latent * deviation + mean, return_dict=False)[0]
 
     @torch.no_grad()
@@ -82,12 +84,12 @@ class Probe:
         if name.startswith(("audio_vae.", "vocoder.")):
             return relative(self.wave(), self.sound)
         if name.startswith("text_encoder"):
-            return relative(self.latent(STEPS), self.short)
+            return relative(self.latents(STEPS), self.short)
         texts = dict(zip(("prompt_embeds", "prompt_attention_mask", "negative_prompt_embeds", "negative_prompt_attention_mask"), self.text))
         connect = pipe.connectors.forward
         if name.startswith("transformer"):
             pipe.connectors.forward = lambda *_args, **_kwargs: self.outputs["connectors"]
-        moved = relative(self.latent(STEPS, prompt=None, negative_prompt=None, **texts), self.short)
+        moved = relative(self.latents(STEPS, prompt=None, negative_prompt=None, **texts), self.short)
         pipe.connectors.forward = connect
         return moved
 
