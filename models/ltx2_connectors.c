@@ -316,7 +316,6 @@ static void connectors_declare(const struct component *c, struct lane *lanes, in
 static const struct dimension connectors_dimensions[] = {
     {"registers", 128, 1, 1024, .place = REGISTERS, OF_TENSOR(2, 0, REGISTERS_OF("video")),
      .key = "video_connector_num_learnable_registers"},
-    {.place = REGISTERS, .key = "audio_connector_num_learnable_registers"},
     {"video_heads", 32, 1, 1024, .place = VIDEO_HEADS, .key = "video_connector_num_attention_heads"},
     {"audio_heads", 32, 1, 1024, .place = AUDIO_HEADS, .key = "audio_connector_num_attention_heads"},
     {"video_head", 128, 2, 512, .place = VIDEO_HEAD, .key = "video_connector_attention_head_dim"},
@@ -327,6 +326,7 @@ static const struct dimension connectors_dimensions[] = {
      .key = "audio_connector_num_layers"},
     {"gates", 1, 0, 1, .place = GATED, OF_TENSOR(0, 0, GATE_LOGITS), .key = "video_gated_attn",
      .form = FORM_BOOL},
+    {.place = REGISTERS, .key = "audio_connector_num_learnable_registers"},
     {.place = GATED, .key = "audio_gated_attn", .form = FORM_BOOL},
     {.place = VIDEO, OF_TENSOR(2, 1, REGISTERS_OF("video"))},
     {.place = AUDIO, OF_TENSOR(2, 1, REGISTERS_OF("audio"))},

@@ -489,10 +489,9 @@ static const char *const other_classes[] = {"CausalVideoAutoencoder", NULL};
 
 /* A latent of 1280 x 704 pixels and 9 frames. */
 #define PREDICTED_VIDEO                                                                                      \
-    .tokens = 8 * 176 * 320, .latent_channels = 128, .latent_frames = 3, .latent_side = 22,                  \
-    .latent_columns = 40, .picture_side = 704
+    .latent_channels = 128, .latent_frames = 3, .latent_side = 22, .latent_columns = 40, .picture_side = 704
 
-/* .predicted: the last level, at the highest resolution. */
+/* .predicted: the last level, at the highest resolution, in an evaluation that gives it 8 frames. */
 const struct family family_vae_ltx2 = {
     .name = "vae_ltx2",
     .kind = FAMILY_DECODER,
@@ -515,7 +514,7 @@ const struct family family_vae_ltx2 = {
     .blocks = {.list = vae_ltx2_blocks, .dims = vae_ltx2_block_dims},
     .state = {.bytes = sizeof(struct ltx_vae_state), .declare = ltx_vae_declare_decoder},
     .lanes = {.check = vae_ltx2_check, .chunks = ltx_vae_decoder_chunks},
-    .predicted = {{.kind = "resnet", .number = 301, PREDICTED_VIDEO, .chunk = 8}},
+    .predicted = {{.kind = "resnet", .number = 301, PREDICTED_VIDEO, .tokens = 8 * 176 * 320, .chunk = 13}},
 };
 
 /* The encoder reads the decoder's config.json. */
@@ -538,5 +537,5 @@ const struct family family_vae_ltx2_encoder = {
                .derive = vae_ltx2_derive},
     .blocks = {.list = vae_ltx2_blocks, .dims = vae_ltx2_block_dims},
     .state = {.bytes = sizeof(struct ltx_vae_state), .declare = ltx_vae_declare_encoder},
-    .predicted = {{.kind = "resnet", PREDICTED_VIDEO}},
+    .predicted = {{.kind = "resnet", PREDICTED_VIDEO, .tokens = 176 * 320}},
 };

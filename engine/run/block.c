@@ -124,10 +124,15 @@ static enum dtype in_smaller_blocks(enum dtype dtype) {
 
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted) {
-    /* A matrix of up to VECTORS_MOST rows is a table of vectors, such as a modulation. */
-    enum { SMALL_TENSOR_VALUES = 1024, VECTORS_MOST = 9 };
+    /* A matrix of up to VECTORS_MOST rows is a table of vectors, such as a modulation. Tables that are no
+     * layer's weight have up to PARAMETERS_MOST (scale_shift_table of LTX-2.3). */
+    enum { SMALL_TENSOR_VALUES = 1024, VECTORS_MOST = 6, PARAMETERS_MOST = 9 };
     const int32_t *dim = entry->dim;
-    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] <= VECTORS_MOST) return entry->dtype;
+    size_t name_bytes = strlen(entry->name), end_bytes = strlen(".weight");
+    bool of_layer = name_bytes > end_bytes && !strcmp(entry->name + name_bytes - end_bytes, ".weight");
+    if (!dtype_is_weight(entry->dtype) || entry->rank != 2 ||
+        dim[0] <= (of_layer ? VECTORS_MOST : PARAMETERS_MOST))
+        return entry->dtype;
     if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;
     if (kind && (kind->never_quantised || kind->embedding_table)) return entry->dtype;
     if ((int64_t)dim[0] * dim[1] <= SMALL_TENSOR_VALUES) return entry->dtype;

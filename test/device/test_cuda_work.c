@@ -112,6 +112,32 @@ static void counting_cost(const struct device *device, const struct op *op, stru
     counted.cuda->cost(counted.cuda, op, cost);
 }
 
+static bool is_in_place(const struct op *op) {
+    const struct tensor *list[OP_OPERANDS_MAX];
+    const char *out = op->out.data, *end = out + tensor_rows(&op->out) * op->out.row_bytes;
+    for (int n = op_operands(op, list); n--;) {
+        const char *in = list[n]->data;
+        if (list[n]->rank && in < end && out < in + tensor_rows(list[n]) * list[n]->row_bytes) return true;
+    }
+    return false;
+}
+
+static void fill_rows(const struct tensor *t, int byte) {
+    int64_t bytes = dtype_bytes(t->dtype, tensor_columns(t));
+    for (int64_t i = 0; i < tensor_rows(t); i++)
+        memset((char *)t->data + i * t->row_bytes, byte, (size_t)bytes);
+}
+
+/* Fills the result, so that writing the same values as an earlier call shows as written bytes. In-place
+ * operators change their values, except maps that keep values and convolutions of zeros. */
+static void fill_result(const struct op *op) {
+    bool maps = op->kind == OP_MAP && (op->map == MAP_CLAMP || op->map == MAP_FILL);
+    if (maps || !is_in_place(op))
+        fill_rows(&op->out, 0x41);
+    else if (op->kind == OP_CONV2D)
+        fill_rows(&op->in[0], 0x3f);
+}
+
 static enum status counting_run(struct device *device, const struct op *op, void *workspace,
                                 struct error *e) {
     const struct random_component *c = &counted.component;
@@ -120,6 +146,7 @@ static enum status counting_run(struct device *device, const struct op *op, void
     counting_cost(device, op, &cost);
     memset(workspace, 0xff, cost.workspace_bytes);
     counted.n_observed = 0;
+    fill_result(op);
     counted.watched = (uint64_t)((char *)workspace - c->memory) + cost.workspace_bytes - library_bytes(op);
     memcpy(counted.snapshot, c->memory, counted.watched);
     counted.cuda->run(counted.cuda, op, workspace, e);
@@ -151,6 +178,11 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
 #define WAN_VAE_SIZES                16, 8, 1, 2, 2, 2, 2
 #define WAN22_VAE_SIZES              6, 8, 8, 1, 1, 2, 2, 2
 #define QWEN21_VAE_SIZES             6, 8, 8, 1, 1, 2, 2, 4, 2
+/* Channels and resnets of five levels, then the steps between levels; LTX-2.0's decoder has four levels. */
+#define LTX_VAE_SIZES         6, 16, 1, 8, 1, 8, 1, 6, 2, 0, 0, 8, 8, 8, 0
+#define LTX23_VAE_SIZES       6, 16, 1, 8, 1, 8, 1, 4, 1, 6, 2, 8, 8, 2, 4
+#define LTX_VAE_ENCODER_SIZES 6, 4, 1, 8, 1, 8, 1, 16, 1, 16, 1, 4, 2, 8, 8
+#define LTX_LATENT            .latent_frames = 3, .latent_columns = 5, .sound = {3, 7, 6}
 
 /* Small blocks of every family but control networks, which read the state of a denoiser: heads of 16 to 24
  * columns, odd channel counts where possible, images that need padding, products of bf16 and of int8, images
@@ -203,6 +235,24 @@ static const struct random_component_sizes blocks[] = {
     {COMPONENT(vae_qwen21, "resnet", 401, BF16, 1, 1, 6, 3, 48, QWEN21_VAE_SIZES), .latent_columns = 5},
     {COMPONENT(vae_qwen21_encoder, "resnet", 100, BF16, 1, 1, 6, 3, 48, QWEN21_VAE_SIZES),
      .latent_columns = 5},
+    {FIRST_BLOCK(gemma3, "layer", BF16, 50, 3 * 72, 1, 1, 1, 300, 72, 4, 2, 16, 104, 2)},
+    {COMPONENT(ltx2_projection, NULL, 0, BF16, 70, 48, 1, 1, 1, 40, 9, 48, 48, 0)},
+    {COMPONENT(ltx2_projection, NULL, 0, BF16, 70, 88, 1, 1, 1, 40, 3, 48, 40, 1)},
+    {COMPONENT(ltx2_connectors, NULL, 0, BF16, 50, 144, 1, 1, 1, 16, 3, 3, 24, 24, 1, 1, 0)},
+    {COMPONENT(ltx2_connectors, NULL, 0, BF16, 50, 120, 1, 1, 1, 16, 3, 3, 24, 16, 1, 1, 1)},
+    {COMPONENT(ltx2, NULL, 0, BF16, 24, 80, 20, 4, 4, 4, 20, 3, 16, 1, 20, 18, 40, 0), LTX_LATENT},
+    {COMPONENT(ltx2, NULL, 0, BF16, 24, 128, 20, 4, 4, 4, 20, 3, 16, 1, 20, 18, 0, 1), LTX_LATENT},
+    {COMPONENT(vae_ltx2, NULL, 0, BF16, 1, 1, 6, 2, 64, LTX_VAE_SIZES), .latent_columns = 3},
+    {COMPONENT(vae_ltx2, "resnet", 301, BF16, 1, 1, 6, 2, 64, LTX23_VAE_SIZES), .latent_frames = 3,
+     .latent_columns = 3, .chunk = 7},
+    {COMPONENT(vae_ltx2_encoder, "resnet", 200, BF16, 1, 1, 6, 2, 64, LTX_VAE_ENCODER_SIZES),
+     .latent_frames = 3, .latent_columns = 3, .chunk = 1},
+    {COMPONENT(ltx2_upsampler, NULL, 0, BF16, 1, 1, 20, 4, 4, 20, 32, 1), .latent_frames = 3,
+     .latent_columns = 5},
+    {COMPONENT(ltx2_audio_vae, "resnet", 1, BF16, 1, 1, 1, 1, 1, 3, 12, 2, 2), .sound = {3, 5, 4}},
+    {COMPONENT(ltx2_vocoder, "resnet", 2, F16, 1, 1, 1, 1, 1, 0, 32), .sound = {2, 2, 64}},
+    {FIRST_BLOCK(ltx2_vocoder, "resnet", F16, 1, 1, 1, 1, 1, 1, 64), .sound = {2, 1, 64}},
+    {FIRST_BLOCK(ltx2_vocoder, "mel_stft", F16, 1, 1, 1, 1, 1, 1, 64), .sound = {2, 1, 64}},
     {COMPONENT(rrdbnet, NULL, 0, BF16, 1, 1, 1, 1, 9, 20, 1, 12, 2, 1)},
     {COMPONENT(srvgg, NULL, 0, BF16, 1, 1, 1, 1, 9, 20, 3, 3)},
 };

@@ -296,7 +296,7 @@ static void test_odd_shapes_keep_their_type(void) {
     struct named_tensor tensors[] = {
         synthetic_tensor("a.weight", DTYPE_F32, 64, 40),  synthetic_tensor("b.weight", DTYPE_BF16, 64, 288),
         synthetic_tensor("c.weight", DTYPE_BF16, 1, 512), synthetic_tensor("d.weight", DTYPE_F16, 32, 32),
-        synthetic_tensor("e", DTYPE_F16, 9, 256),         synthetic_tensor("f.weight", DTYPE_BF16, 8, 4608),
+        synthetic_tensor("e", DTYPE_F16, 17, 256),        synthetic_tensor("f.weight", DTYPE_BF16, 8, 4608),
         synthetic_tensor("g.weight", DTYPE_F32, 0, 512),
     };
     tensors[5].tensor = tensor_reshape(tensors[5].tensor, 4, (int32_t[]){8, 512, 3, 3});

@@ -62,6 +62,8 @@ static const double KC = 6144, KK = 1536, KF = 16384;
 static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan, 81 frames: WT tokens; 512 text tokens */
 /* Stable Diffusion 3: ST tokens, hidden size SC, feed-forward size SF */
+static const double LT = 16 * 22 * 40, LC = 4096, LF = 16384; /* LTX-2, 121 frames; 1024 text tokens */
+static const double LP = 176 * 320;                           /* pixels of the last level of its VAE */
 static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
 static const double AT = 4096, AC = 2048; /* Anima: image tokens, hidden size; 512 text tokens of 1024 */
 /* Qwen2.5-VL's vision encoder: VT patches; VW * VW query-key pairs within windows of at most 8x8 patches */
@@ -87,6 +89,8 @@ TEST(flops_match_formulas) {
         {&family_qwen_image_21, QT, 2 * (QN * 13 + 64 * 13) * 4096 * 4096,
          4 * QN * (QN + 64) * 4096 + 4 * 64.0 * 65 / 2 * 4096, 0},
         {&family_wan, WT, 2 * WT * (6 * WC * WC + 2 * WC * WF), 4 * WT * (WT + 512) * WC, 0},
+        {&family_ltx2, LT, 2 * (6 * LT + 2 * 1024) * LC * LC, 4 * LT * (LT + 1024) * LC, 0}, /* attention */
+        {&family_ltx2, LT, 2 * LT * 2 * LC * LF, 0, 0}, /* feed-forward */
         {&family_sd3, ST, 2 * ST * (4 * SC * SC + 2 * SC * SF), 4 * ST * ST * SC, 0},
         {&family_anima, AT, 2 * AT * (6 + 8) * AC * AC, 4 * AT * (AT + 512) * AC, 0},
         {&family_qwen3, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 9728) * 2560, 4 * 512.0 * 513 / 2 * 4096,
@@ -100,6 +104,8 @@ TEST(flops_match_formulas) {
         {&family_qwen3vl, 512, 2 * 512.0 * (2 * 4096 + 2 * 1024 + 3 * 12288) * 4096,
          4 * 512.0 * 513 / 2 * 4096, 0},
         {&family_qwen3vl_vision, V3, 2 * V3 * (4 * 1152 + 2 * 4304) * 1152, 4 * V3 * V3 * 1152, 0},
+        {&family_gemma3, 1024, 2 * 1024.0 * (2 * 4096 + 2 * 2048 + 3 * 15360) * 3840,
+         4 * 1024.0 * 1025 / 2 * 4096, 0},
         {&family_ltx2_projection, 256, 2 * 256.0 * 49 * 3840 * 4096 / 8, 0, 0}, /* an eighth of its rows */
         {&family_ltx2_connectors, 1024, 2 * 1024.0 * (12 * 4096 + 32) * 4096, 4 * 1024.0 * 1024 * 4096, 0},
         {&family_clip, 77, 2 * 77.0 * (4 * 768 + 2 * 3072) * 768, 4 * 77.0 * 78 / 2 * 768, 0},
@@ -118,6 +124,8 @@ TEST(flops_match_formulas) {
         {&family_vae_wan22_encoder, WAN22_VIDEO_PIXELS, 0, 0, 2 * 2 * WAN22_VIDEO_PIXELS * 27 * 160 * 160},
         {&family_vae_qwen21, PIXELS / 64, 0, 0, 2 * 2 * PIXELS / 64 * 9 * 1152 * 1152},
         {&family_vae_qwen21_encoder, PIXELS, 0, 0, 2 * 2 * PIXELS * 9 * 96 * 96},
+        {&family_vae_ltx2, 8 * LP, 0, 0, 8 * 2 * 2 * LP * 27 * 128 * 128},
+        {&family_vae_ltx2_encoder, LP, 0, 0, 2 * 2 * LP * 27 * 128 * 128},
         {&family_ltx2_audio_vae, 501 * 64, 0, 0, 2 * 2 * 501.0 * 64 * 9 * 128 * 128},
         {&family_ltx2_vocoder, 2505, 6 * 2 * 2505.0 * 3 * 768 * 768, 0, 0},
         {&family_taesd, PIXELS / 4, 0, 0, 2 * 3 * PIXELS / 4 * 9 * 64 * 64},
