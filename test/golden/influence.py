@@ -25,6 +25,7 @@ import flux.influence
 import flux2.influence
 import longcat.influence
 import krea.influence
+import ltx.influence
 import ovis.influence
 import qwen.influence
 import qwen21.influence
@@ -44,7 +45,7 @@ FAMILIES = {"zimage": zimage_influence, "zimage_base": zimage_influence, "flux":
             "flux2": flux2.influence, "longcat_image": longcat.influence,
             "chroma": chroma.influence,
             "ovis": ovis.influence,
-            "krea2": krea.influence,
+            "krea2": krea.influence, "ltx2": ltx.influence,
             "unet": unet.influence, "qwen": qwen.influence, "qwen21": qwen21.influence,
             "wan": wan.influence, "sd3": sd3.influence, "anima": anima.influence}
 

@@ -23,7 +23,7 @@ enum { STEPS = 2 };
 static const struct tolerance tolerances[] = {{0}};
 
 /* The output of a run whose change measures a tensor's influence. */
-enum result { LATENT, DECODED, ENCODED, N_RESULTS };
+enum result { LATENT, DECODED, ENCODED, SOUND, N_RESULTS };
 
 struct influence_run {
     const struct golden *golden;
@@ -36,14 +36,17 @@ struct influence_run {
     double least;
 };
 
-/* Returns the fixture's first case, for ENCODED the first case with an encoded input image; NULL if there is
- * none. */
+/* Returns the fixture's first case, for ENCODED the first case with an encoded input image, for SOUND the
+ * first case with samples; NULL if there is none. */
 static const json_t *case_for(const struct golden *g, enum result result) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
-    if (result != ENCODED) return json_array_get(cases, 0);
+    if (result == LATENT || result == DECODED) return json_array_get(cases, 0);
     json_array_foreach(cases, i, c) {
-        if (json_is_true(json_object_get(c, "init")) || json_array_size(json_object_get(c, "references")))
+        char name[NAME];
+        if (result == SOUND && has_golden(g, case_tensor(c, "wave", name))) return c;
+        if (result == ENCODED &&
+            (json_is_true(json_object_get(c, "init")) || json_array_size(json_object_get(c, "references"))))
             return c;
     }
     return NULL;
@@ -66,8 +69,23 @@ static const char *encoded_as(const struct golden *g) {
     return has_golden(g, "case0.concat") ? "concat" : "encoded";
 }
 
-/* Runs the model. Returns the last latent, the image decoded from the reference's latent, or the latent of an
- * input image. */
+/* Returns the latent after the last step; of a model with sound, both latents as one vector. */
+static struct tensor last_latents(struct public_run *p) {
+    char last[NAME];
+    snprintf(last, sizeof last, "latent_%03d", STEPS);
+    struct tensor video = read_dump(p, last, last);
+    if (!p->golden->model->recipe->sound.channels) return video;
+    snprintf(last, sizeof last, "sound_%03d", STEPS);
+    struct tensor sound = read_dump(p, last, last);
+    int32_t n = (int32_t)tensor_elements(&video), both = n + (int32_t)tensor_elements(&sound);
+    struct tensor out = test_tensor(DTYPE_F32, 1, &both);
+    memcpy(out.data, video.data, (size_t)tensor_bytes(&video));
+    memcpy((float *)out.data + n, sound.data, (size_t)tensor_bytes(&sound));
+    return out;
+}
+
+/* Runs the model. Returns the last latents, the image decoded from the reference's latent, the latent of an
+ * input image, or the sound's samples. */
 static struct tensor draw(struct influence_run *state, enum result result) {
     struct public_run *p =
         open_parts(state->golden, golden_options(state->golden, state->model, state->folder), false);
@@ -76,15 +94,16 @@ static struct tensor draw(struct influence_run *state, enum result result) {
     struct tensor out;
     if (result == DECODED) {
         out = decode(p, &r);
+    } else if (result == SOUND) {
+        assert_public(sluice_run(p->session, &r, &error), &error);
+        out = read_dump(p, "wave", "wave");
     } else {
-        char last[NAME];
         r.steps = STEPS;
         if (r.init_image && result == ENCODED) r.strength = 1;
         r.no_decode = true;
-        snprintf(last, sizeof last, "latent_%03d", STEPS);
         assert_public(sluice_run(p->session, &r, &error), &error);
-        if (result == ENCODED) snprintf(last, sizeof last, "%s", encoded_as(p->golden));
-        out = read_dump(p, last, last);
+        out =
+            result == ENCODED ? read_dump(p, encoded_as(p->golden), encoded_as(p->golden)) : last_latents(p);
     }
     close_run(p);
     return out;
@@ -137,6 +156,7 @@ static double influence(struct influence_run *state, const struct index_entry *e
 }
 
 static enum result result_of(const struct influence_run *state, const char *name) {
+    if (!strncmp(name, "audio_vae.", 10) || !strncmp(name, "vocoder.", 8)) return SOUND;
     if (strncmp(name, "vae.", 4)) return LATENT;
     bool encoder = !strncmp(name, "vae.encoder.", 12) || !strncmp(name, "vae.quant_conv.", 15);
     return encoder && state->unchanged[ENCODED].rank ? ENCODED : DECODED;

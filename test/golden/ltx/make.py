@@ -23,13 +23,9 @@ Block reference tensors, from one forward at case 0's second timestep (in: block
   embed.image.{in,out} embed.sound.{in,out}; embed.text.out embed.sound_text.out: the first 40 rows
   rope rope.sound rope.cross rope.cross_sound     [tokens, width / 2, 2] cos and sin, heads one after the other
   transformer.t{0,1,2,3}.{t,out,sound}   complete forward passes described in expect.json
-  gemma.states               [n, states * hidden], state-major: of case 0's prompt; gemma.embedding: the first state
-  block.gemma.{i}.{in,out}   the layers named in expect.json
+  gemma.states               [n, states * hidden], state-major: of case 0's prompt
   projection.out             [n, V + A], LTX-2.0 [n, V]
-Decoders, latents in the denoiser's scale:
-  image.encoder.{in,out}     [1, 3, 1, y, x] to mean and log variance [1, 2 C, 1, h, w]
-  video.decoder.{in,out} sound.decoder.{in,out} vocoder.{in,out} upsampler.{in,out}
-  vocoder.{low,residual,resampled}.out [n, channels], vocoder.log_mel [T, channels * bins]   of LTX-2.3's second network
+  sound.decoder.{in,out}     latent in the denoiser's scale to a spectrogram;  vocoder.{in,out}: spectrogram to samples
 Without a model: schedule_tokens.{steps}.{tokens}.{sigmas,timesteps} from the fixture's scheduler_config.json.
 """
 
@@ -90,11 +86,10 @@ def make(spec, out):
             tensors |= inputs.named(case, reference_tensors.run_case(pipe, case, inputs.pictures_of(spec, case)))
     first = inputs.of_case(tensors, 0)
     kept = [(reference_tensors.block_references, (pipe, cases[0], first)), (reference_tensors.transformer_references, (pipe, cases[0], first)),
-            (reference_tensors.projection_references, (pipe, first | dict(prompt=cases[0]["prompt"]))), (reference_tensors.vae_references, (pipe, spec)),
+            (reference_tensors.projection_references, (pipe, first | dict(prompt=cases[0]["prompt"]))),
             (reference_tensors.vocoder_references, (pipe, spec))]
     if "text_encoder" in own:
-        kept += [(reference_tensors.text_references, (pipe, first)), (reference_tensors.sound_references, (pipe, spec)),
-                 (reference_tensors.upsampler_references, (pipe, spec))]
+        kept += [(reference_tensors.text_references, (pipe, first)), (reference_tensors.sound_references, (pipe, spec))]
         tensors |= reference_tensors.schedule_references(pipe.scheduler.config)
     blocks = {}
     for references, given in kept:

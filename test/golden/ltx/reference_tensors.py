@@ -13,7 +13,7 @@ from PIL import Image
 from watch import Watch, relative
 
 DECODED_MOST = 10**5  # larger frames are stored as bytes alone
-SCHEDULE_STEPS, SCHEDULE_TOKENS = (2, 3, 8, 20, 30, 40), (18, 1024, 6144)
+SCHEDULE_STEPS, SCHEDULE_TOKENS = (2, 3, 8, 20, 30, 40), (1, 1024, 6144)
 
 
 def load(folder, dtype=torch.float32):
@@ -301,15 +301,10 @@ def transformer_references(pipe, case, known):
 
 @torch.no_grad()
 def text_references(pipe, known):
-    """Records Gemma on case 0's tokens without padding: all hidden states, and two layers with different ropes."""
-    model, ids = pipe.text_encoder.model.language_model, known["ids.cond"].long()[None]
-    full = model.config.layer_types.index("full_attention")
-    layers = {f"block.gemma.{i}": model.layers[i] for i in (full - 1, full)}
-    with Watch(layers) as watch:
-        states = pipe.text_encoder(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True).hidden_states
-    out = dict(watch.tensors)
-    out |= {"gemma.states": torch.cat([state[0] for state in states], dim=-1), "gemma.embedding": states[0][0]}
-    return out, {"block.gemma": dict(layers=[full - 1, full], tokens=ids.shape[1])}
+    """Records all hidden states of Gemma on case 0's tokens without padding."""
+    ids = known["ids.cond"].long()[None]
+    states = pipe.text_encoder(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True).hidden_states
+    return {"gemma.states": torch.cat([state[0] for state in states], dim=-1)}, {}
 
 
 @torch.no_grad()
@@ -324,21 +319,6 @@ def projection_references(pipe, known):
     rows = given["mask"][0].bool()
     assert relative(torch.cat([video[0], audio[0]], dim=-1), known["hidden.cond"]) < 1e-6
     return {"projection.out": torch.cat([watch.tensors[f"{name}.out"][0][rows] for name in names], dim=-1)}, {}
-
-
-def decode(vae, z):
-    return vae.decode(z, return_dict=False)[0]
-
-
-@torch.no_grad()
-def vae_references(pipe, spec):
-    """Records the autoencoder: one image to moments, and two latent frames to frames; latents in the denoiser's scale."""
-    vae, generator = pipe.vae, torch.Generator().manual_seed(spec.seed % 2**31)
-    image = 2 * torch.rand([1, 3, 1, 96, 64], generator=generator) - 1
-    latent = torch.randn([1, spec.channels, 2, 2, 3] if not spec.newer else [1, spec.channels, 2, 1, 2], generator=generator)
-    mean, deviation = format_of(pipe)
-    return {"image.encoder.in": image, "image.encoder.out": vae.encode(image).latent_dist.parameters,
-            "video.decoder.in": latent, "video.decoder.out": decode(vae, latent * deviation + mean)}, {}
 
 
 @torch.no_grad()
@@ -356,22 +336,7 @@ def vocoder_references(pipe, spec):
     """Records the vocoder on 9 rows of a spectrogram."""
     generator, vocoder = torch.Generator().manual_seed(spec.seed % 2**31 + 2), pipe.vocoder
     mel = torch.randn([1, 2, 9, spec.mel_bins], generator=generator)
-    modules = {"vocoder.low": vocoder.vocoder, "vocoder.residual": vocoder.bwe_generator, "vocoder.resampled": vocoder.resampler} if spec.newer else {}
-    with Watch(modules) as watch:
-        wave = vocoder(mel)
-    out = {"vocoder.in": rows_of_mel(mel), "vocoder.out": wave[0].T}
-    if spec.newer:
-        out |= {f"{name}.out": watch.tensors[f"{name}.out"][0].T for name in modules}
-        out["vocoder.log_mel"] = rows_of_mel(watch.tensors["vocoder.residual.in"])
-    return out, {}
-
-
-@torch.no_grad()
-def upsampler_references(pipe, spec):
-    """Records the latent upscaler; latents in the denoiser's scale."""
-    generator, (mean, deviation) = torch.Generator().manual_seed(spec.seed % 2**31 + 3), format_of(pipe)
-    latent = torch.randn([1, spec.channels, 3, 3, 2], generator=generator)
-    return {"upsampler.in": latent, "upsampler.out": (pipe.latent_upsampler(latent * deviation + mean) - mean) / deviation}, {}
+    return {"vocoder.in": rows_of_mel(mel), "vocoder.out": vocoder(mel)[0].T}, {}
 
 
 def schedule_references(config):
