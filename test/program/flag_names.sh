@@ -31,7 +31,7 @@ done <<END
 END
 for scale in x 2, ,2 2,x 2,0 2,-1 2,3,4 -1,2 1001,2 0x2,3 nan,2; do
     expect 2 "--cfg-scale $scale" plan -m "$model" --cfg-scale="$scale"
-    check "error lists valid values" has ../err 'HIGH,LOW'
+    check "error lists valid values" has ../err 'as A,B'
 done
 expect 2 "--cfg-scale 2,3 of one transformer" plan -m "$model" --cfg-scale 2,3
 check "error names the cause" has ../err 'no second transformer'
@@ -98,7 +98,6 @@ generate --rng cuda|--seed N
 generate --mmap|--direct-io
 generate --guidance-scale 3|--cfg-scale S, or --guidance S
 generate --vae-tile-size 32x32|--vae-tiling auto
-generate --sigmas 3|no supported model
 generate --vae-tiling --seed 1|--vae-tiling.*found --seed, expected auto|on|off
 generate -steps 3|did you mean --steps
 generate -prompt x|did you mean --prompt
