@@ -256,14 +256,14 @@ static enum status latent_read_tensors(struct component *c, const struct config 
         return e->code;
     format->n = c->latent_channels;
     for (int i = 0; i < format->n; i++) {
-        const char *spread = norm->deviations ? "standard deviation" : "variance";
+        const char *form = norm->deviations ? "standard deviation" : "variance";
         double mean = (double)format->shift[i], variance = (double)format->scale[i];
         format->scale[i] = (float)(1 / (norm->deviations ? variance : sqrt(variance + eps)));
         if (isfinite(mean) && variance >= 0 && isfinite(format->scale[i]) && format->scale[i] > 0) continue;
         return error_set(e, NONFINITE,
                          "unusable normalisation of latent channel %d" WHERE "%s" FOUND
                          "mean %g, %s %g" EXPECTED "finite numbers, a positive %s",
-                         i, c->index.sources[0].path, mean, spread, variance, spread);
+                         i, c->index.sources[0].path, mean, form, variance, form);
     }
     return OK;
 }
