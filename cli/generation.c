@@ -394,7 +394,8 @@ static int check_outputs(const struct generation *generation, struct sluice_erro
         message_note("warning: %s: JPEG has no transparency, so the image is laid over white", pattern);
     if (args->fps && !is_video && generation->n_frames == 1)
         return fail_value(e, "--fps", "an image", "a video output: a video model and --frames above 1");
-    if (args->fps && !is_video) message_note("warning: --fps is ignored: the frames are written as images");
+    if (args->fps && !is_video && !sluice_model_reads_fps(generation->model))
+        message_note("warning: --fps is ignored: the frames are written as images");
     const char *encoder = is_video && !status ? video_encoder(pattern, &is_fallback) : NULL;
     if (encoder && is_fallback)
         message_note("warning: %s is written with the encoder %s: this FFmpeg lacks the preferred one",
@@ -431,7 +432,8 @@ static int generation_run(const struct args *args, const char *latent, struct sl
     interrupt_gracefully();
     progress_start(&generation.progress, args->quiet || args->no_progress, generation.n_images);
     int status = request_check(args, e);
-    if (!status && args->no_decode && !args->save_latent && !args->dump && !args->report && !args->preview)
+    if (!status && args->no_decode && !args->save_latent && !args->save_audio_latent && !args->dump &&
+        !args->report && !args->preview)
         status = fail(e, SLUICE_USAGE,
                       "--no-decode alone has no result" WHERE "--no-decode" EXPECTED
                       "--save-latent FILE too (or --dump, --report or --preview)");

@@ -179,6 +179,9 @@ SLUICE_API bool sluice_model_has_alpha(const sluice_model *model);
 /* True if the model makes videos with sound and its files include the audio VAE and the vocoder. */
 SLUICE_API bool sluice_model_has_sound(const sluice_model *model);
 
+/* True if the frame rate of a request changes the model's videos (LTX-2), not only their playback. */
+SLUICE_API bool sluice_model_reads_fps(const sluice_model *model);
+
 /* Describes files as the JSON of `sluice inspect`. tensors: add name, type and shape of every tensor. Missing
  * or damaged parts are no error if other parts can be read; "missing" lists them, and "complete" is false.
  * For an adapter file (in `model`, alone) the JSON holds

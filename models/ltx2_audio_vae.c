@@ -286,8 +286,8 @@ static const struct expectation audio_expects[] = {
 
 #define AUDIO_CONV1(level) "decoder.up." #level ".block.0.conv1.conv.weight"
 static const struct dimension audio_dimensions[] = {
-    {"sound_latent_channels", 8, 1, 128, .place = AUDIO_LATENT, OF_TENSOR(4, 1, "decoder.conv_in.conv.weight"),
-     .key = "latent_channels"},
+    {"sound_latent_channels", 8, 1, 128, .place = AUDIO_LATENT,
+     OF_TENSOR(4, 1, "decoder.conv_in.conv.weight"), .key = "latent_channels"},
     {"audio_channels", 128, 1, 8192, .place = AUDIO_CHANNELS, OF_TENSOR(4, 0, AUDIO_CONV1(0)),
      .key = "base_channels"},
     {"audio_resnets", 3, 1, 99, .place = AUDIO_RESNETS, OF_BLOCKS("decoder.up.0.block.")},

@@ -197,6 +197,11 @@ static enum status projection_configure(struct component *c, const struct config
     d[HIDDEN] = hidden;
     d[STATES] = states ? states : d[IN] / hidden;
     if (e->code != OK) return e->code;
+    if (d[STATES] < 2)
+        return error_set(e, META,
+                         "the text encoder's width is unknown" WHERE "%s" FOUND "%d columns" EXPECTED
+                         "a multiple of 3840 as with Gemma 3 12B, or a config.json with 'caption_channels'",
+                         c->index.sources[0].path, d[IN]);
     if ((int64_t)hidden * d[STATES] != d[IN])
         return error_set(e, META,
                          "the text projection's input has the wrong size" WHERE "%s" FOUND

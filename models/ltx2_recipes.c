@@ -285,9 +285,9 @@ enum { LTX2_TEXT_ROWS = 1024, LTX2_FRAMES_MAX = 1 + 8 * 255 };
 #define LTX2_VAES(vocoder)                                                                                   \
     {.family = &family_vae_ltx2, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES)},         \
     {.family = &family_vae_ltx2_encoder, .folder = "vae"},                                                   \
-    {.family = &family_ltx2_audio_vae, .flag = "--audio-vae", .folder = "audio_vae",                         \
+    {.family = &family_ltx2_audio_vae, .flag = "--audio-vae", .optional = true, .folder = "audio_vae",                         \
      .prefixes = NAMES({"", "audio_vae.", NULL})},                                                           \
-    {.family = &family_ltx2_vocoder, .flag = "--vocoder", .shares_file_with = "--audio-vae",                 \
+ {.family = &family_ltx2_vocoder, .flag = "--vocoder", .optional = true, .shares_file_with = "--audio-vae",                 \
      .folder = "vocoder", .prefixes = NAMES({"", "vocoder.", NULL}), .dimension = vocoder}
 
 /* LTX-2: diffusers 0.42, pipelines/ltx2. Guidance and steps are the defaults of the pipelines and of the

@@ -20,8 +20,7 @@ static bool mistral_probe(const struct tensor_index *index) {
     return llm_has_tensors(index, "mlp.gate_proj.weight", "ffn_gate.weight") &&
            llm_has_tensors(index, "self_attn.q_proj.weight", "attn_q.weight") &&
            !llm_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight") &&
-           !llm_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias") &&
-           !llm_has_output_norms(index);
+           !llm_has_tensors(index, "self_attn.q_proj.bias", "attn_q.bias") && !llm_has_output_norms(index);
 }
 
 static enum status mistral_refuse(const struct component *c, struct error *e) {

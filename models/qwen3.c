@@ -9,8 +9,8 @@ WEIGHT_TABLE_NAMED(qwen3_layer_table, QWEN3_LAYER, llm_layer_weights, LLM_NAMED,
 BLOCK(qwen3_kind_layer, "layer", "layers.%d", qwen3_layer_table, llm_layer_weights, llm_forward_layer);
 
 static bool qwen3_probe(const struct tensor_index *index) {
-    return llm_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight") && !llm_is_qwen3vl(index) &&
-           !llm_has_output_norms(index);
+    return llm_has_tensors(index, "self_attn.q_norm.weight", "attn_q_norm.weight") &&
+           !llm_is_qwen3vl(index) && !llm_has_output_norms(index);
 }
 
 static int qwen3_blocks(const struct component *c, struct block_ref *refs) {

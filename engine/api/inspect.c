@@ -352,13 +352,23 @@ static enum status inspect_unplaced(struct sys *sys, struct component_files *fil
     return e->code;
 }
 
-/* True if the slot's text encoder is absent but optional: zeros replace its output. */
-static bool is_absent(const struct component_files *files, const struct recipe *recipe, int slot) {
+static bool is_missing(const struct component_files *files, const struct recipe *recipe, int slot) {
     struct missing_part missing[SLOTS_MAX];
     int n = pipeline_missing(files, recipe, missing);
     for (int i = 0; i < n; i++)
-        if (missing[i].slot == &recipe->slot[slot]) return false;
-    return recipe->slot[slot].family->kind == FAMILY_TEXT && !parts_in_slot(files, recipe, slot);
+        if (missing[i].slot == &recipe->slot[slot]) return true;
+    return false;
+}
+
+/* True for the parts without which a model makes silent videos. */
+static bool decodes_sound(const struct slot *slot) {
+    return slot->family->kind == FAMILY_SOUND_DECODER || slot->family->kind == FAMILY_VOCODER;
+}
+
+/* True if the slot's text encoder is absent but optional: zeros replace its output. */
+static bool is_absent(const struct component_files *files, const struct recipe *recipe, int slot) {
+    return !is_missing(files, recipe, slot) && recipe->slot[slot].family->kind == FAMILY_TEXT &&
+           !parts_in_slot(files, recipe, slot);
 }
 
 static enum status inspect_slots(struct sys *sys, struct component_files *files, struct findings *to,
@@ -373,7 +383,8 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
          * nor the VAE decoder if the files include a tiny autoencoder. */
         bool needed = slot->family->kind == FAMILY_DECODER
                           ? !component_files_find_tiny(files)
-                          : slot->family->kind != FAMILY_ENCODER && !slot_is_extra(slot);
+                          : slot->family->kind != FAMILY_ENCODER && !slot_is_extra(slot) &&
+                                (!decodes_sound(slot) || is_missing(files, to->recipe, i));
         if (in[i]) {
             to->text[i] = inspect_component_file(sys, files, in[i], shown, to, e);
         } else if (needed && is_absent(files, to->recipe, i)) {
@@ -467,7 +478,8 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
         alone = alone && files->file[i].family && family_outside_pipelines(files->file[i].family);
     if (e->code == OK && !to->recipe && !alone) {
         /* If no recipe fits the files, only VAE decoders and vision encoders (of Redux) are described. */
-        static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER, FAMILY_VISION};
+        static const enum family_kind kinds[] = {FAMILY_DECODER, FAMILY_TINY_DECODER, FAMILY_VISION,
+                                                 FAMILY_SOUND_DECODER, FAMILY_VOCODER};
         struct missing_part missing[SLOTS_MAX];
         int n = pipeline_missing(files, NULL, missing);
         for (int i = 0; i < n; i++) json_push(to->missing, json_string(missing[i].folder));

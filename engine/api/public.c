@@ -68,6 +68,10 @@ bool sluice_model_has_alpha(const sluice_model *model) {
     return model && component_picture_channels(model_decoder(model)) == RGBA;
 }
 
+bool sluice_model_reads_fps(const sluice_model *model) {
+    return model && model->recipe && model->recipe->sound.channels;
+}
+
 bool sluice_model_has_sound(const sluice_model *model) {
     return model && model->recipe && model->recipe->sound.channels &&
            model_component(model, FAMILY_SOUND_DECODER)->family &&

@@ -126,6 +126,17 @@ static void warn_of_slg(const struct sluice_session_options *to, const struct jo
                  n, n * r->slg_start, r->slg_start, n * r->slg_end, r->slg_end);
 }
 
+/* Warns of videos without their sound: `decode` makes none, and files may lack the parts that decode it. */
+static void warn_of_silence(const struct sluice_session_options *to, const struct job *job) {
+    if (!job->model->recipe->sound.channels || job->request.no_audio || job->request.no_decode) return;
+    if (job->settings.decode_only && job->request.frames > 1)
+        log_line(to, SLUICE_WARNING, "the video has no sound: only a whole run decodes the sound");
+    else if (!job->settings.decode_only && !job->second_pass && !job_decodes_sound(job))
+        log_line(to, SLUICE_WARNING,
+                 "the video has no sound: the model's files have no audio VAE or vocoder (--audio-vae, "
+                 "--vocoder)");
+}
+
 /* Warns if the VAE differs from the published VAE to which the colour factors of --preview latent belong. */
 static void warn_of_preview_colours(const struct sluice_session_options *to, const struct job *job) {
     const struct latent_colours *colours = job->model->recipe->colours;
@@ -246,6 +257,7 @@ void warn_run(const struct sluice_session_options *to, const struct job *job, do
     warn_of_strength(to, job);
     warn_of_slg(to, job);
     warn_of_controls(to, job);
+    warn_of_silence(to, job);
     warn_of_preview_colours(to, job);
     const char *negative = job->model->recipe->text.default_negative;
     if (negative && job->settings.n_prompts > 1 && !job->settings.decode_only &&

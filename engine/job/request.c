@@ -197,8 +197,9 @@ static enum status check_sound(const struct job *job, struct error *e) {
     const struct sluice_request *r = &job->request;
     const struct sluice_model *m = job->model;
     char expected[48];
-    if (r->save_audio_latent && !m->recipe->sound.channels)
-        return not_for_model(m, "--save-audio-latent", "a model that makes sound, such as LTX-2", e);
+    if ((r->save_audio_latent || r->no_audio) && !m->recipe->sound.channels)
+        return not_for_model(m, r->no_audio ? "--no-audio" : "--save-audio-latent",
+                             "a model that makes sound, such as LTX-2", e);
     if (!m->recipe->denoising.guides_denoised)
         return r->n_stg_blocks ? not_for_model(m, "--stg-blocks", "LTX-2", e) : OK;
     if (r->cfg_norm > 0)

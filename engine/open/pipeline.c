@@ -627,7 +627,8 @@ static enum status fail_missing(const struct component_files *files, const struc
                                 int n, const char *model, struct error *e) {
     struct words folders = {0}, flags = {0}, words = {0};
     for (int i = 0; i < n; i++) {
-        add_word(&folders, missing[i].folder, "'", i, n);
+        if (!i || strcmp(missing[i].folder, missing[i - 1].folder) != 0)
+            add_word(&folders, missing[i].folder, "'", i, n);
         add_word(&flags, missing[i].flag, "", i, n);
         add_word(&words, missing[i].word, "", i, n);
     }

@@ -273,8 +273,7 @@ enum status published_bind(struct sys *sys, const struct recipe *recipe, const s
     if (!b.made || !b.refs) error_set(e, MEMORY, "no memory for a list of blocks");
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++)
         if (is_bound(&recipe->slot[slot], options) &&
-            bind_slot(&b, slot, decoder, &component[slot], e) == OK &&
-            recipe->slot[slot].text.tokenizer) {
+            bind_slot(&b, slot, decoder, &component[slot], e) == OK && recipe->slot[slot].text.tokenizer) {
             bool merges = strstr(recipe->slot[slot].text.tokenizer, "BPE") != NULL;
             int32_t ids = component[slot].tables[0].tensors[0].shape.dim[0];
             *tokenizer_bytes += (uint64_t)ids * (merges ? BYTES_OF_MERGES : BYTES_OF_UNIGRAMS);

@@ -128,8 +128,9 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
      * layer's weight have up to PARAMETERS_MOST (scale_shift_table of LTX-2.3). */
     enum { SMALL_TENSOR_VALUES = 1024, VECTORS_MOST = 6, PARAMETERS_MOST = 9 };
     const int32_t *dim = entry->dim;
-    size_t name_bytes = strlen(entry->name), end_bytes = strlen(".weight");
-    bool of_layer = name_bytes > end_bytes && !strcmp(entry->name + name_bytes - end_bytes, ".weight");
+    size_t name_bytes = entry->name ? strlen(entry->name) : 0, end_bytes = strlen(".weight");
+    bool of_layer =
+        !entry->name || (name_bytes > end_bytes && !strcmp(entry->name + name_bytes - end_bytes, ".weight"));
     if (!dtype_is_weight(entry->dtype) || entry->rank != 2 ||
         dim[0] <= (of_layer ? VECTORS_MOST : PARAMETERS_MOST))
         return entry->dtype;
