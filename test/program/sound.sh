@@ -65,10 +65,12 @@ video 0 "guidance of the sound alone" -o g.gif --audio-cfg-scale 3 -n snow
 check "other sound" [ "$sound" != "$first_sound" ]
 video 0 "--sigmas" -o h.gif --sigmas 1,0.5
 video 2 "rising sigmas" -o h.gif --sigmas 0.5,1
-expect 2 "a block that the model lacks" generate -m ltx2 -p x -W 64 -H 64 --frames 9 --stg-scale 1 --stg-blocks 3 -o h.gif
+expect 2 "a block that the model lacks" generate -m ltx2 -p x -W 64 -H 64 --frames 9 --stg-scale 1 --stg-blocks 3 \
+    -o h.gif
 check "names the blocks" has ../err 'blocks from 0 to 2'
 video 0 "second stage" -o i.mp4 --upscaler ltx2/latent_upsampler --upscale-sigmas 0.9,0.4
-check "twice the width" [ "$(ffprobe -v error -select_streams v -show_entries stream=width -of default=nw=1:nk=1 i.mp4)" = 128 ]
+width=$(ffprobe -v error -select_streams v -show_entries stream=width -of default=nw=1:nk=1 i.mp4)
+check "twice the width" [ "$width" = 128 ]
 check "a sound" [ "$(stream i.mp4 codec_name)" = aac ]
 video 2 "sigmas without a second stage" -o i.mp4 --upscale-sigmas 0.9,0.4
 
