@@ -286,7 +286,7 @@ static int encode_samples(struct video *video, const struct sound *sound, int64_
 
 /* Encodes the whole sound before the first frame: its packets are small, 0.2 MB for 10 seconds. */
 static int encode_sound(struct video *video, const struct sound *sound) {
-    int each = video->sound_encoder->frame_size, status = 0;
+    int each = video->sound_encoder->frame_size, status = each > 0 ? 0 : AVERROR(EINVAL);
     for (int64_t at = 0; at < sound->samples && status >= 0; at += each) {
         int64_t left = sound->samples - at;
         status = encode_samples(video, sound, at, left < each ? (int)left : each);
