@@ -109,7 +109,7 @@ static void test_others_refused(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) {
         static const char *const messages[] = {
-            "it adds frames (temporal upscaler)", "it computes each frame alone",
+            "it adds frames (temporal upscaler)", "its convolutions are 2D",
             "unsupported scale of a latent upscaler", "invalid width of a latent upscaler"};
         struct component c = {.family = &family_ltx2_upsampler, .sys = &golden_state.sys};
         struct config none = {0};
