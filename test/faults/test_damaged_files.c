@@ -20,7 +20,7 @@ enum { HANG_SECONDS = 20 };
 #else
 enum { HANG_SECONDS = 2 };
 #endif
-enum { RANDOM = 60, OURS_MAX = 64 << 20, LONGEST_SECONDS = 3600 };
+enum { RANDOM = 45, OURS_MAX = 64 << 20, LONGEST_SECONDS = 3600 };
 
 static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/golden/zimage_b/model",
                   flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model",

@@ -354,8 +354,7 @@ const struct gate gate_ltx2 = {.request = TWO_ROWS(VIDEO(9, 1, 2.5), GUIDED_SOUN
                                .always = true};
 const struct gate gate_ltx23 = {.request = WIDER(VIDEO(9, 2, 2.5), FROM_FRAME, GUIDED_SOUND),
                                 .other = WIDER(VIDEO(17, 1, 1)),
-                                .threads = 2,
-                                .always = true};
+                                .threads = 2};
 
 /* Skip-layer guidance in the second of three evaluations only. */
 static const int middle_layer[] = {1};
